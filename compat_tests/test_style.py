@@ -69,6 +69,7 @@ BLIND_EXCEPT = {
         "a store that cannot be opened or loaded is tried again, or another host leads; the root "
         "of its news, rows too: a listener's bug does not stop it"
     ),
+    "visibility/rules/pulses.py": "the same of a pulse, which is tried again later",
     "visibility/rules/turn.py": (
         "deciding changes nothing: a bug in it costs one request, which gets InternalError"
     ),

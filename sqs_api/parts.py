@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cluster.clock import Clock, Entropy
-from sqs_api.gateway.gateway import OtherService
 from sqs_api.gateway.metrics import Source
+from sqs_api.gateway.other_services import OtherService
 from sqs_api.gateway.payload import OnOpened
 from sqs_api.periodic import Every
 from sqs_api.settings.config import Settings

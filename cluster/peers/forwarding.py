@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
-from cluster.peers.breaker import Pause
 from cluster.peers.forwarded import REQUEST_HEAD, Leaders, View, decode_outcome
 from cluster.peers.held_requests import HeldRequests, Routed
 from cluster.peers.peer_outcomes import (
@@ -38,6 +37,7 @@ from cluster.peers.peer_outcomes import (
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.readiness import Readiness, Ready
 from cluster.peers.transport import Transport
+from cluster.peers.undone_receives import UndoneReceives
 from cluster.shards.answers import NotDecided
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
@@ -57,7 +57,6 @@ from visibility.contract.operations import (
     SendMessageBatchRequestEntry,
 )
 from visibility.contract.outcomes import Answer
-from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Room, Ticket
@@ -104,10 +103,8 @@ class PeerRouter(Router):
         self._view = view
         self._settings = settings
         self._monotonic_s = clock.monotonic_s
-        self._entropy = entropy
-        self._held: dict[int, HeldRequests] = {}
-        self._undoing = 0
-        """Receives that are being undone."""
+        self._held = HeldRequests(settings, entropy, self._try)
+        self._undoing = UndoneReceives(settings, self._try)
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
         self._ends_s = inf
@@ -127,7 +124,7 @@ class PeerRouter(Router):
     @property
     def held(self) -> int:
         """Requests that wait to be tried again."""
-        return sum(map(len, self._held.values()))
+        return len(self._held)
 
     @override
     def is_led_elsewhere(self, number: int) -> bool:
@@ -168,7 +165,7 @@ class PeerRouter(Router):
         """Pass a request on, or hold it."""
         if ticket.is_cancelled or (ticket.wait_ends_s and self._ends_s < inf):
             is_receive = type(ticket.request.operation) is ReceiveMessage
-            self._undo(ticket)
+            self._undoing.begin(ticket)
             self._answer_later(ticket, NO_MESSAGES if is_receive else ServiceUnavailable())
             return
         number = ticket.request.queue.shard
@@ -237,7 +234,7 @@ class PeerRouter(Router):
         """See `Router`. What came with a repeated answer is only given back by an undoing
         (rule 40)."""
         if isinstance(received, Routed) and received.is_retry:
-            self._undo(received)
+            self._undoing.begin(received)
         else:
             super().give_back(request, received)
 
@@ -256,13 +253,12 @@ class PeerRouter(Router):
             is_receive = type(ticket.request.operation) is ReceiveMessage
             if is_receive and ticket.link.cancel(ticket.call):
                 self._polling.discard(ticket)
-                self._undo(ticket)
+                self._undoing.begin(ticket)
                 return True
             return False
-        held = self._held.get(ticket.request.queue.shard)
-        if held is None or not held.remove(ticket):
+        if not self._held.remove(ticket):
             return False
-        self._undo(ticket)
+        self._undoing.begin(ticket)
         return True
 
     def end_waiting(self) -> None:
@@ -274,10 +270,9 @@ class PeerRouter(Router):
             assert ticket.link is not None
             if ticket.link.cancel(ticket.call):
                 self._polling.discard(ticket)
-                self._undo(ticket)
+                self._undoing.begin(ticket)
                 self._answer_later(ticket, NO_MESSAGES)
-        for held in self._held.values():
-            held.hurry()
+        self._held.hurry_all()
 
     # -- up ----------------------------------------------------------------------------------------
 
@@ -304,8 +299,8 @@ class PeerRouter(Router):
                     ticket.is_hinted, ticket.hint = True, outcome.detail
             self._failed(ticket, outcome)
             return
-        if self._held and (held := self._held.get(ticket.request.queue.shard)) is not None:
-            held.pause.reset()
+        if self._held.of_shard:
+            self._held.got_through(ticket.request.queue.shard)
         try:
             queue_id, answer = decode_outcome(outcome)
         except MessageUnreadable as error:
@@ -332,7 +327,7 @@ class PeerRouter(Router):
 
     def _answer(self, ticket: Routed, answer: Answer | QueueError) -> None:
         if isinstance(answer, QueueError):
-            self._undo(ticket)
+            self._undoing.begin(ticket)
         ticket.on_answer(answer)
 
     # -- again -------------------------------------------------------------------------------------
@@ -352,26 +347,13 @@ class PeerRouter(Router):
                 ticket.is_redone = True
                 self._view.when_caught_up(partial(self._redo, ticket))
         elif self._monotonic_s() >= min(ticket.give_up_s, self._ends_s) or (
-            ticket.is_other and self._is_full()
+            ticket.is_other and self._held.is_full
         ):
             self._give_up(ticket, failure.reason)
         elif ticket.hint:
             asyncio.get_running_loop().call_soon(self._try, ticket)
         else:
-            self._hold(ticket)
-
-    def _is_full(self) -> bool:
-        """True if no more requests may be held. The gateway bounds long polls."""
-        return sum(held.others for held in self._held.values()) >= self._settings.held_max
-
-    def _hold(self, ticket: Routed) -> None:
-        ticket.is_late, ticket.is_hinted = True, False
-        number = ticket.request.queue.shard
-        held = self._held.get(number)
-        if held is None:
-            pause = Pause(self._settings.retry_s, self._settings.retry_max_s, self._entropy)
-            held = self._held[number] = HeldRequests(pause, self._try)
-        held.add(ticket)
+            self._held.add(ticket)
 
     def _redo(self, ticket: Routed) -> None:
         """Try again with the definitions of now."""
@@ -392,44 +374,19 @@ class PeerRouter(Router):
             operation=type(request.operation).__name__,
             reason=reason,
         )
-        self._undo(ticket)
+        self._undoing.begin(ticket)
         self._answer_later(ticket, ServiceUnavailable())
-
-    def _undo(self, ticket: Routed) -> None:
-        """Have a receive undone that may have been decided: nobody gets its messages."""
-        request = ticket.request
-        if not ticket.is_retry or type(request.operation) is not ReceiveMessage:
-            return
-        if self._undoing >= self._settings.held_max:
-            self._log.warning("receive_not_undone", request_id=request.request_id)
-            return
-        self._undoing += 1
-        undo = Routed(
-            msgspec.structs.replace(request, operation=UndoReceive(), dead_letter_queue=None),
-            self._undone,
-            begun_s=ticket.begun_s,
-            give_up_s=ticket.begun_s + self._settings.undo_s,
-            is_retry=True,
-            undoes=True,
-        )
-        asyncio.get_running_loop().call_soon(self._try, undo)
-
-    def _undone(self, answer: Answer | QueueError) -> None:
-        self._undoing -= 1
 
     def _answer_later(self, ticket: Routed, answer: Answer | QueueError) -> None:
         """Never from within `submit`."""
         asyncio.get_running_loop().call_soon(ticket.on_answer, answer)
 
     def _leader_changed(self, number: int) -> None:
-        held = self._held.get(number)
-        if held is not None:
-            held.hurry()
+        self._held.hurry(number)
 
     def _link_opened(self, host: str, channel: Channel) -> None:
         if channel is Channel.REQUESTS:
-            for held in self._held.values():
-                held.hurry()
+            self._held.hurry_all()
 
 
 _SENT = SendMessage()

@@ -1,4 +1,4 @@
-"""HeldRequests: the requests of one shard that wait until they can be tried again."""
+"""HeldRequests: requests that wait, by shard, until they can be tried again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from cluster.clock import Entropy
 from cluster.peers.breaker import Pause
 from cluster.peers.link import Link
+from cluster.peers.peer_settings import ForwardingSettings
 from visibility.state.waiters import Ticket
 
 _AT_ONCE = 512
@@ -50,8 +52,8 @@ class Routed(Ticket, eq=False):
         return not (self.wait_ends_s or self.undoes)
 
 
-class HeldRequests:
-    """Belongs to the event loop's thread. Pauses double until a request gets through."""
+class _OfShard:
+    """Pauses double until a request gets through."""
 
     def __init__(self, pause: Pause, try_again: Callable[[Routed], None]) -> None:
         self.pause = pause
@@ -104,3 +106,56 @@ class HeldRequests:
             loop.call_soon(self._try_again, ticket)
         if self._due:
             loop.call_soon(self._try_some)
+
+
+class HeldRequests:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self, settings: ForwardingSettings, entropy: Entropy, try_again: Callable[[Routed], None]
+    ) -> None:
+        self._settings = settings
+        self._entropy = entropy
+        self._try_again = try_again
+        self.of_shard: dict[int, _OfShard] = {}
+        """Empty until the first request is held."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self.of_shard.values()))
+
+    @property
+    def is_full(self) -> bool:
+        """True if no more requests may be held. The gateway bounds long polls."""
+        return sum(held.others for held in self.of_shard.values()) >= self._settings.held_max
+
+    def add(self, ticket: Routed) -> None:
+        """Hold a request until after its shard's next pause."""
+        ticket.is_late, ticket.is_hinted = True, False
+        number = ticket.request.queue.shard
+        held = self.of_shard.get(number)
+        if held is None:
+            pause = Pause(self._settings.retry_s, self._settings.retry_max_s, self._entropy)
+            held = self.of_shard[number] = _OfShard(pause, self._try_again)
+        held.add(ticket)
+
+    def remove(self, ticket: Routed) -> bool:
+        """Take a request out; False if it is not held, or about to be tried."""
+        held = self.of_shard.get(ticket.request.queue.shard)
+        return held is not None and held.remove(ticket)
+
+    def got_through(self, number: int) -> None:
+        """A request got through to the shard: the next pause is the shortest."""
+        held = self.of_shard.get(number)
+        if held is not None:
+            held.pause.reset()
+
+    def hurry(self, number: int) -> None:
+        """Something changed for a shard: try now."""
+        held = self.of_shard.get(number)
+        if held is not None:
+            held.hurry()
+
+    def hurry_all(self) -> None:
+        """The same for all of them."""
+        for held in self.of_shard.values():
+            held.hurry()

@@ -17,7 +17,8 @@ from cluster.replication.contract import (
     Times,
     Timing,
 )
-from cluster.replication.journal import Journal, OtherLog
+from cluster.replication.journal import Journal
+from cluster.replication.journal_files import OtherLog
 from cluster.replication.leadership import Leadership
 from cluster.replication.replacement import RowSource
 from cluster.replication.replica import Replica

@@ -19,7 +19,7 @@ from visibility.rules import move_tasks
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected, MoveTaskChanged, ReadMoveTasks
-from visibility.rules.turn import PULSE_MESSAGES_MAX
+from visibility.rules.pulses import PULSE_MESSAGES_MAX
 from visibility.tests import prepared
 from visibility.tests.packed import send_packed
 from visibility.tests.prepared import KnownQueues

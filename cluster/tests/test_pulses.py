@@ -16,7 +16,7 @@ from visibility.rows.row_keys import DELAYED, pair_key
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesMoved
 from visibility.rules.pulse import STEPS
-from visibility.rules.turn import PULSE_MESSAGES_MAX, PULSES_MAX
+from visibility.rules.pulses import PULSE_MESSAGES_MAX, PULSES_MAX
 from visibility.state.stamp import Stamp
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
@@ -73,7 +73,7 @@ async def test_a_step_that_could_not_read_is_tried_again_once_the_queue_is_rebui
             raise DamagedRecord(b"a key that is no message's", "cannot be read")
         return (), None
 
-    monkeypatch.setattr("visibility.rules.turn.STEPS", (step,))
+    monkeypatch.setattr("visibility.rules.pulses.STEPS", (step,))
     world = await World().start()
 
     await world.asked(prepared.send(Q, "a", delay_s=3))
@@ -94,7 +94,7 @@ async def test_a_step_with_a_bug_costs_nothing_else(monkeypatch: pytest.MonkeyPa
             raise RuntimeError("a bug in a step")
         return (), None
 
-    monkeypatch.setattr("visibility.rules.turn.STEPS", (step, *STEPS))
+    monkeypatch.setattr("visibility.rules.pulses.STEPS", (step, *STEPS))
     world = await World().start()
 
     await world.asked(prepared.send(Q, "a", delay_s=3), prepared.send(OTHER, "b", delay_s=3))

@@ -10,9 +10,9 @@ from cluster.tests.driver import Driver
 from visibility.content.id_digests import group_digest
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.rules.pulse import STEP_MESSAGES
+from visibility.rules.pulses import PULSES_MAX
 from visibility.rules.queues import QueueChanged
 from visibility.rules.retention import PASSED_MAX
-from visibility.rules.turn import PULSES_MAX
 from visibility.state.window import PAGE_MESSAGES
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues

@@ -51,7 +51,7 @@ from sqs_api.cloudwatch.wires import (
 )
 from sqs_api.gateway.access import Access, Asker
 from sqs_api.gateway.client import Authenticate
-from sqs_api.gateway.gateway import OtherAnswer, OtherRequest, OtherService
+from sqs_api.gateway.other_services import OtherAnswer, OtherRequest, OtherService
 from sqs_api.parts import Feature
 from sqs_api.periodic import Every
 from visibility.contract.actions import Action, AnsweredBy

@@ -8,13 +8,14 @@ by a callback once the shard releases it. Actions on queues run as tasks of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
 from math import ceil
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
 from auth.caller import Caller
@@ -22,30 +23,28 @@ from cluster.clock import Clock, Entropy
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.split_receives import SplitReceive
 from cluster.shards.router import Router
-from sqs_api.gateway.access import Access, Asker, Sender
+from sqs_api.gateway.access import Access, Asker
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.exchange import JSON, Exchange
-from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
+from sqs_api.gateway.exchange import Exchange
+from sqs_api.gateway.other_services import OtherAnswer, OtherRequest, OtherService
+from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
+from sqs_api.gateway.receive_answers import ReceiveAnswers, encode_answer, without_wait
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
-from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, RequestMemory
+from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.protocol.codec import (
     Decoded,
-    content_type,
     decode_request,
     detect_wire,
     encode_error,
-    encode_result,
 )
-from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
-from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
 from sqs_api.settings.origins import AllowedOrigins
-from visibility.contract.actions import ACTIONS, Action
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import (
     InternalError,
     QueueError,
@@ -54,65 +53,17 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, ReceiveMessage, SendMessageBatch
-from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
-from visibility.contract.results import Result, SendMessageBatchResult
-from visibility.rules.acknowledge import ReturnMessages
-from visibility.rules.at_most_once import RemoveTaken
+from visibility.contract.outcomes import Answer, Deduplicated
+from visibility.contract.results import SendMessageBatchResult
 from visibility.rules.handing_out import NO_ROOM
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import Ticket
 
-
-class OtherRequest(NamedTuple):
-    """A request that is not SQS's; header names are in lower case."""
-
-    method: bytes
-    target: bytes
-    headers: Mapping[bytes, bytes]
-    body: bytes
-    sender: Sender
-    request_id: str
-    caller: Caller | None = None
-    """The signer, where the service's `targets` name it; else the service looks."""
-
-
-class OtherAnswer(msgspec.Struct, frozen=True):
-    """An answer, and what is counted of it."""
-
-    action: Action | None
-    """None of an action that does not exist."""
-    status: int
-    kind: bytes
-    """The content type."""
-    body: bytes
-    headers: HeaderLines
-    refusal: str | None
-    """The error code; None if the request was not refused."""
-
-
-OnOtherAnswer = Callable[[OtherAnswer], None]
-
-
-class OtherService(Protocol):
-    """Belongs to the event loop's thread."""
-
-    targets: ClassVar[frozenset[bytes]] = frozenset()
-    """Values of X-Amz-Target that are its own."""
-
-    def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
-        """The answer to come, which raises nothing; None if the request is not for this service."""
-
-    def begin(self, request: OtherRequest, on_answer: OnOtherAnswer) -> None:
-        """Answer a request to one of `targets`, now or later. Raises nothing."""
-        assert not self.targets  # else it defines this method
-
-
 _Given = tuple[bytes, bytes, Mapping[bytes, bytes], bytes]
 """Method, target, headers and body of a request."""
-_TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
 
 
-class Gateway:
+class Gateway(ReceiveAnswers):
     """Turns requests into answers. Belongs to the event loop's thread."""
 
     def __init__(
@@ -138,6 +89,7 @@ class Gateway:
         services: Sequence[OtherService] = (),
     ) -> None:
         """`disk` None: leaders refuse what finds no space. `services` are those beside SQS."""
+        super().__init__()
         self._authenticate = authenticate
         self._queues = queues
         self._router = router
@@ -148,8 +100,6 @@ class Gateway:
         self._public_url = public_url
         self._payloads = payloads
         self._waiting_polls_max = waiting_polls_max
-        self.polls_not_waited = 0
-        """Long polls that were answered at once, since too many wait."""
         self._origins = origins or None
         """None without any, so that requests need not look for theirs."""
         self._access = access
@@ -313,7 +263,7 @@ class Gateway:
             if self.memory.is_short_for(caller) and self._is_led_elsewhere(queue):
                 raise RequestThrottled(NO_ROOM)  # a leader elsewhere does not know
             if self.outstanding > self._waiting_polls_max:
-                operation = exchange.operation = _without_wait(exchange, operation, queue)
+                operation = exchange.operation = without_wait(exchange, operation, queue)
         exchange.queue = queue
         if self._rates is not None:
             self._rates.check_queue(operation, queue)
@@ -395,45 +345,6 @@ class Gateway:
 
     # -- up ----------------------------------------------------------------------------------------
 
-    def hand_out(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
-        """Answer with received messages; those that cannot be written are given back."""
-        operation, queue = exchange.operation, exchange.queue
-        assert isinstance(operation, ReceiveMessage)
-        assert queue is not None
-        if not deliveries.leases:
-            self._counts.received_none(queue.queue_id, is_limited=deliveries.is_limited)
-            if exchange.does_not_wait:
-                self.polls_not_waited += 1
-                self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
-                return
-        assert exchange.caller is not None
-        admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
-        try:
-            received = self._payloads.received(
-                operation, queue, deliveries, admit, as_json=exchange.wire is JSON
-            )
-            if isinstance(received, bytes):
-                kind, body = CONTENT_TYPE_AWS_JSON, received
-            else:
-                kind, body = _encode(exchange, received)
-        except QueueError as refusal:  # such as: a key was disabled meanwhile
-            self._give_back(exchange, ticket, deliveries)
-            self.refuse(exchange, refusal)
-            return
-        if len(body) >= COUNTED_BYTES_MIN and not exchange.correct(len(body)):
-            self._give_back(exchange, ticket, deliveries)
-            self.refuse(exchange, RequestThrottled(NO_ROOM))
-            return
-        if deliveries.leases and deliveries.leases[0].is_taken:
-            exchange.taken = len(deliveries.leases)
-        written = self._write(exchange, 200, kind, body)
-        if deliveries.leases and written:
-            self._counts.received(queue.queue_id, deliveries)
-            if exchange.taken:
-                self._remove_taken(exchange, ticket, deliveries)
-        elif deliveries.leases:
-            self._give_back(exchange, ticket, deliveries)
-
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer a send that repeats messages; the client sees no difference."""
         assert exchange.queue is not None
@@ -450,32 +361,9 @@ class Gateway:
         entries = len(operation.entries or ()) if isinstance(operation, SendMessageBatch) else 1
         self._counts.not_sent(exchange.queue.queue_id, entries, answer)
 
-    def _give_back(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
-        """Make messages visible again that could not be written to the client."""
-        request = _about_received(ReturnMessages(), exchange, deliveries)
-        if isinstance(ticket, SplitReceive):
-            self._split.give_back(request, ticket)
-        else:
-            self._router.give_back(request, ticket)
-
-    def _remove_taken(
-        self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries
-    ) -> None:
-        """Have messages removed that were written to the client, and are delivered at most once."""
-        request = _about_received(RemoveTaken(), exchange, deliveries)
-        if isinstance(ticket, SplitReceive):
-            self._split.remove_taken(request, ticket)
-        else:
-            self._router.submit(request, lambda answer: None)
-
-    def count_lost(self, exchange: Exchange) -> None:
-        """Note that the connection broke after an answer with messages that do not come again."""
-        assert exchange.queue is not None
-        self._counts.lost(exchange.queue.queue_id, exchange.taken)
-
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""
-        return self._write(exchange, 200, *_encode(exchange, result))
+        return self._write(exchange, 200, *encode_answer(exchange, result))
 
     def go_on(self, exchange: Exchange, ticket: Ticket) -> None:
         """Take a request that began before its queue got other parts to these. A long poll waits
@@ -488,6 +376,7 @@ class Gateway:
             request = msgspec.structs.replace(request, operation=rest)
         exchange.ticket = self._split.submit(request, exchange.on_answer, exchange)
 
+    @override
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
         if isinstance(refusal, ServiceUnavailable):
@@ -506,6 +395,7 @@ class Gateway:
         if not exchange.answered:
             self.refuse(exchange, InternalError())
 
+    @override
     def _write(
         self,
         exchange: Exchange,
@@ -526,33 +416,3 @@ class Gateway:
         if exchange.held_bytes:
             exchange.give_back()  # what the client has not read is held by its connection
         return written
-
-
-def _about_received(operation: Operation, exchange: Exchange, deliveries: Deliveries) -> Request:
-    """The request of a host about what one of its receives got."""
-    assert exchange.queue is not None
-    assert exchange.caller is not None
-    receipts = receipts_of(deliveries)
-    return Request(operation, exchange.queue, exchange.caller, exchange.request_id, receipts)
-
-
-def _encode(exchange: Exchange, result: Answer) -> tuple[bytes, bytes]:
-    """Content type and body."""
-    if exchange.wire is JSON:
-        return CONTENT_TYPE_AWS_JSON, encode_json(result)
-    assert exchange.action is not None
-    assert result is None or isinstance(result, Result)
-    body = encode_result(exchange.action.name, exchange.wire, result, exchange.request_id)
-    return content_type(exchange.wire), body
-
-
-def _without_wait(
-    exchange: Exchange, operation: ReceiveMessage, queue: QueueDefinition
-) -> ReceiveMessage:
-    """The receive without its wait.
-
-    Available messages are handed out; without any, `hand_out` throttles the client, which would
-    repeat an empty receive at once.
-    """
-    exchange.does_not_wait = wait_ms(operation, queue.settings) > 0
-    return msgspec.structs.replace(operation, wait_time_seconds=0)

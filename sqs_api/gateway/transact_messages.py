@@ -25,7 +25,7 @@ from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.client import Authenticate
-from sqs_api.gateway.gateway import OnOtherAnswer, OtherAnswer, OtherRequest, OtherService
+from sqs_api.gateway.other_services import OnOtherAnswer, OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, Payload, Payloads
 from sqs_api.gateway.rates import Rates
 from sqs_api.protocol.codec import Wire, encode_error

@@ -16,7 +16,8 @@ from storage.log.log_opening import open_log, open_replica_log
 from storage.log.log_reading import LogMismatch, Lost, Reading, read_log, without_entries
 from storage.log.log_segments import SEGMENT_BYTES
 from storage.log.promise import Promise, PromiseFile, have_room
-from storage.log.replica_log import Diverged, NotNext, ReadAhead, ReplicaLog
+from storage.log.read_ahead import ReadAhead
+from storage.log.replica_log import Diverged, NotNext, ReplicaLog
 
 __all__ = [
     "BEGINNING",

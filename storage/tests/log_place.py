@@ -89,12 +89,7 @@ class LogPlace:
 
     def flip(self, body: bytes, within: int = 0) -> None:
         """Flip a bit in the newest record with this body."""
-        for name in self.disk.list(FOLDER)[::-1]:
-            at = self.disk.file(FOLDER / name).content.find(body)
-            if at >= 0:
-                self.disk.flip(FOLDER / name, at + within)
-                return
-        raise AssertionError(body)
+        self.disk.flip_in(FOLDER, body, within)
 
 
 async def synced(log: Log) -> LogFailed | None:

@@ -149,6 +149,15 @@ class SimulatedDisk:
             if offset < len(content):
                 content[offset] ^= 1 << bit
 
+    def flip_in(self, folder: Path, content: bytes, within: int = 0) -> None:
+        """Flip a bit of this content in the newest file of a folder that has it."""
+        for name in self.list(folder)[::-1]:
+            at = self.file(folder / name).content.find(content)
+            if at >= 0:
+                self.flip(folder / name, at + within)
+                return
+        raise AssertionError(content)
+
     def truncate(self, path: Path, size: int) -> None:
         """Cut a file off."""
         file = self._files[path]

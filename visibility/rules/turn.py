@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from typing_extensions import override
+
 from visibility.contract.errors import (
     InternalError,
     QueueDoesNotExist,
@@ -29,7 +31,6 @@ from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import (
     NO_MESSAGES,
     Answers,
-    Damage,
     DamageMet,
     Decided,
     NoAnswer,
@@ -38,14 +39,13 @@ from visibility.rules.decided import (
     TurnFailed,
     failure_notice,
 )
-from visibility.rules.events import Event, Notice
+from visibility.rules.events import Event
 from visibility.rules.features import OPERATIONS
 from visibility.rules.handing_out import TURN_BYTES_MAX, HandingOut
 from visibility.rules.levelling import without_messages
 from visibility.rules.operation_kinds import Decide
-from visibility.rules.prepared_deletes import end_prepared
-from visibility.rules.pulse import STEPS, Step
-from visibility.rules.quarantine import damage_notice, is_for_others, quarantine
+from visibility.rules.pulses import Pulses
+from visibility.rules.quarantine import is_for_others
 from visibility.rules.queue_parts import FindMessages
 from visibility.rules.queues import CloseQueue
 from visibility.rules.receive import wait_ms
@@ -60,17 +60,6 @@ from visibility.state.waiters import Ticket, place_of
 # Each request reads them; looking them up in their class would take 0.2 µs more.
 _PARK: Final = NoAnswer.PARK
 _DEFER: Final = NoAnswer.DEFER
-PULSES_MAX = 100
-"""Queues that get a pulse in one Turn; bounds the time for which the event loop is held."""
-PULSE_MESSAGES_MAX = 1_000
-"""Messages that pulses move or remove in one Turn, for the same reason; other queues wait for the
-next. A KiB that is archived or sealed anew counts as one more message."""
-_FOR_PULSES = 4
-"""Pulses stop at this part of a Turn's bounds, so that requests continue beside them."""
-_PULSE_AGAIN_MS = 60_000
-"""Time until the next pulse of a queue whose pulse failed."""
-_UNKNOWN_AGAIN_MS = 1_000
-"""Time until the next pulse of a queue whose definition has not reached this host yet."""
 
 
 def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[Ticket]) -> Decided:
@@ -100,39 +89,29 @@ def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
     return turn.end()
 
 
-class Turn:
+class Turn(Pulses):
     """One pass while it runs."""
 
     __slots__ = (
-        "_stamp",
         "answers",
-        "changed",
-        "damage",
         "deferred",
         "departs",
         "dropped",
         "handing_out",
         "locks",
-        "notices",
         "remembered",
         "request_ids",
-        "state",
         "untaken",
     )
 
     def __init__(self, state: ShardState, stamp: Stamp) -> None:
-        self.state = state
-        self._stamp = stamp
+        super().__init__(state, stamp)
         self.answers: Answers = []
         self.deferred: list[Ticket] = []
         self.untaken: list[Ticket] = []
-        self.changed: dict[int, None] = {}
-        """Queues whose own rows need recording, in order."""
         self.dropped: list[int] = []
         self.request_ids: list[str] = []
         self.remembered: TurnAnswers | None = None
-        self.notices: list[Notice] = []
-        self.damage: Damage | None = None
         self.departs = False
         self.locks = False
         self.handing_out = HandingOut(state.without_room)
@@ -148,7 +127,7 @@ class Turn:
             none = nothing_for(ticket) if queue is None else without_messages(queue)
             self.answers.append((ticket, none))
         if state.due:
-            self._pulse()
+            self.run_due()
         for place, ticket in enumerate(deferred):
             if self._is_full():
                 self.deferred += deferred[place:]
@@ -189,69 +168,6 @@ class Turn:
             self.departs,
             self.locks,
         )
-
-    # -- time --------------------------------------------------------------------------------------
-
-    def _pulse(self) -> None:
-        """Run the pulses of due queues, up to a bound."""
-        due, is_full = self.state.due, self.state.rows.is_full
-        handled = 0
-        for queue_id in list(due)[:PULSES_MAX]:
-            if handled >= PULSE_MESSAGES_MAX or is_full(_FOR_PULSES):
-                break
-            del due[queue_id]
-            for step in STEPS:
-                if is_full(_FOR_PULSES):
-                    due[queue_id] = None  # after the others
-                    break
-                handled += self._pulse_step(queue_id, step)
-
-    def _pulse_step(self, queue_id: int, step: Step) -> int:
-        """Run one step for one queue; returns the number of handled messages.
-
-        A step that fails has changed nothing and is tried again.
-        """
-        handled = 0
-        try:
-            events = self._events_of(queue_id, step)
-        except Exception as error:
-            if isinstance(error, DamagedRecord | MessagesMissing):
-                self._ask_for_rebuild(queue_id, error)
-            else:
-                self.notices.append(Notice("pulse_failed", {"queue_id": queue_id}, error))
-            queue = self.state.queue(queue_id)
-            self.state.plan_pulse(queue, self._stamp.now_ms + _PULSE_AGAIN_MS)
-            return 0
-        for event in events:
-            self.do(event)
-            handled += event.weight
-        return handled
-
-    def _events_of(self, queue_id: int, step: Step) -> tuple[Event, ...]:
-        state = self.state
-        while True:
-            queue = state.queues.get(queue_id)
-            definition = state.definitions.queue_of_id(queue_id)
-            if queue is None:
-                return ()
-            if definition is None:
-                if queue_id > state.definitions.highest_queue_id:
-                    state.plan_pulse(queue, self._stamp.now_ms + _UNKNOWN_AGAIN_MS)
-                if step is not end_prepared:
-                    return ()  # a deleted queue
-            try:
-                if definition is None:
-                    events, again_ms = end_prepared(state, queue, None, self._stamp)
-                else:
-                    events, again_ms = step(state, queue, definition, self._stamp)
-            except (DamagedRecord, MessagesMissing) as error:
-                self._quarantine(error)
-                if state.rows.is_full(_FOR_PULSES):
-                    return ()  # the rest follows in the next Turn
-                continue
-            if again_ms is not None:
-                state.plan_pulse(queue, again_ms)
-            return events
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -371,28 +287,11 @@ class Turn:
                     break
                 waits.remove(ticket.number)
 
-    # -- damage ------------------------------------------------------------------------------------
-
-    def _quarantine(self, error: DamagedRecord | MessagesMissing) -> None:
-        """Quarantine the damage, so that a decision can be repeated. Raises the error if that does
-        not help, or is not for this shard to do."""
-        state = self.state
-        events = quarantine(state, error, self._stamp.now_ms)
-        for event in events:
-            self.do(event)
-        self.notices.append(damage_notice(state, events[0].queue_id, error))
-
-    def _ask_for_rebuild(self, queue_id: int, error: DamagedRecord | MessagesMissing) -> None:
-        """Have a queue rebuilt whose damage no event can avoid. Raises the error if another host
-        heals it."""
-        if is_for_others(self.state, error):
-            raise error
-        if isinstance(error, DamagedRecord):
-            queue_id = self.state.rows.queue_of(error)
-        self.damage = Damage(queue_id, str(error))
-
     # -- events ------------------------------------------------------------------------------------
 
+    # -- events ----------------------------------------------------------------------------------
+
+    @override
     def do(self, event: Event) -> None:
         """Apply an event to memory and record its row changes."""
         state = self.state
@@ -403,6 +302,8 @@ class Turn:
         if state.waits.by_queue:
             for queue_id in event.shown_in(state):
                 state.to_wake[queue_id] = None
+
+    # -- time --------------------------------------------------------------------------------------
 
     def close(self, queue_id: int) -> None:
         """See `Effects.close`."""

@@ -12,9 +12,10 @@ from cluster.replication.candidacy import Adopting, Asking
 from cluster.replication.following import Follower
 from cluster.replication.journal import Journal
 from cluster.replication.leadership import Seen
-from cluster.replication.leading import Leading, Taken
+from cluster.replication.leading import Leading
 from cluster.replication.replica import Replica
 from cluster.replication.replica_messages import Appended, Heartbeat
+from cluster.replication.shipping import Taken
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication import test_log_in_cluster as log_stories
 from cluster.tests.replication import test_replica_rules as stories
@@ -36,10 +37,11 @@ def no_learner_rule(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledge_before_the_majority(patch: pytest.MonkeyPatch) -> None:
     """An Entry is committed once the leader has synced it."""
-    patch.setattr(
-        "cluster.replication.leading.reached_by_majority",
-        lambda reached, voters: max(reached.values()),
-    )
+    for module in ("leading", "shipping"):
+        patch.setattr(
+            f"cluster.replication.{module}.reached_by_majority",
+            lambda reached, voters: max(reached.values()),
+        )
 
 
 def count_entries_of_older_terms(patch: pytest.MonkeyPatch) -> None:
@@ -189,7 +191,7 @@ def forget_the_log_above_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
     ) -> None:
         with pytest.MonkeyPatch.context() as inner:
             if rows_replaced:
-                inner.setattr("cluster.replication.journal.read_log", mismatch)
+                inner.setattr("cluster.replication.journal_files.read_log", mismatch)
             open_files(self, promises, applied, keep, rows_replaced=rows_replaced)
 
     patch.setattr(Journal, "_open", open_over)

@@ -116,7 +116,7 @@ async def test_what_is_lost_while_an_opening_fails_is_found_by_the_next(
         journal.log.append_own(b"%d" % number * 4_000, (), term=3, committed=0, written_as=1)
     await _synced(journal)
     with monkeypatch.context() as patch:
-        patch.setattr("cluster.replication.journal.open_replica_log", _refused)
+        patch.setattr("cluster.replication.journal_files.open_replica_log", _refused)
         assert isinstance(await _reopened(journal, 2), OSError)
     for file in (tmp_path / "shard-0.log").glob("segment-*"):
         content = bytearray(file.read_bytes())

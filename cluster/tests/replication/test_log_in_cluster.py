@@ -320,9 +320,8 @@ async def test_a_log_that_lost_committed_entries_while_it_ran_is_replaced(stage:
     leader.flush()
     assert leader.replica is not None
     start = leader.replica.log.start.index
-    segment, places, at = replica.log._find(start - 5)
     assert host.flushed.index < start - 5
-    host.disk.flip(host.folder / segment.name, places.offsets[at] + 100)
+    host.disk.flip_in(host.folder, replica.log.recent(start - 5, 0)[0], 100)
 
     replica.fail("a sync failed")
     await stage.until(lambda: "is lost" in replica.journal.damage)

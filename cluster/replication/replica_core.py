@@ -1,0 +1,275 @@
+"""ReplicaCore: what a replica has in every role: its files, its commit index, its part, the key.
+
+It opens the files anew after a failure, and to forget Entries that the leader's log has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+
+from cluster.replication import replica_messages
+from cluster.replication.clocks import Clocks
+from cluster.replication.contract import Network, ReplicaOwner, Role, Times, Timing
+from cluster.replication.journal import Journal
+from cluster.replication.leader_key import LeaderKey
+from cluster.replication.leadership import Leadership
+from storage.log import LogFailed, LogFull, NotNext, Position, ReplicaLog
+
+
+def _spacious() -> bool:
+    """The default: the disk is never short."""
+    return True
+
+
+def _eager() -> float:
+    """The default: the key is taken at once."""
+    return 0.0
+
+
+class Part:
+    """The work of a replica besides following, while it wants the key or has it."""
+
+    role: Role
+
+    def begin(self) -> None:
+        """It is the replica's part from now on."""
+
+    def end(self) -> None:
+        """The replica steps down."""
+
+    def receive(self, sender: str, message: Any) -> None:
+        """Take the answer of a peer."""
+
+    def synced(self) -> None:
+        """More of the own log is durable."""
+
+    def tick(self) -> None:
+        """Do what is due."""
+
+
+class ReplicaCore:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        peers: Sequence[str],
+        *,
+        journal: Journal,
+        network: Network,
+        leadership: Leadership,
+        owner: ReplicaOwner,
+        times: Times,
+        timing: Timing | None = None,
+        has_space: Callable[[], bool] = _spacious,
+        reluctance_s: Callable[[], float] = _eager,
+    ) -> None:
+        """`journal` is open. `peers` are the names of the other members. `reluctance_s`: seconds
+        for which a free key is left to others."""
+        self.name = name
+        self.peers = peers
+        self.journal = journal
+        self.network = network
+        self.leadership = leadership
+        self.owner = owner
+        self.times = times
+        self.timing = timing = timing or Timing()
+        self.key = LeaderKey(leadership, times, timing, reluctance_s)
+        self.part: Part | None = None
+        """None while it only follows."""
+        self.commit = journal.committed
+        """Entries up to here are committed."""
+        self.attempts = 0
+        """Attempts to lead, which number the questions to peers."""
+        self.needs_checkpoint = False
+        """True if no log reaches back to this one."""
+        self.damage = ""
+        """The damage in the rows, empty if none is known. Until it is healed, which opens the store
+        anew, this replica neither leads nor counts; its log is sound, so that it promises."""
+        self.heard_at = self.now()
+        """When a leader was last heard of."""
+        self.has_space = has_space
+        """False while this host's disk is short: others should lead."""
+        self.logger = structlog.get_logger("replica").bind(replica=name)
+        self.clocks = Clocks(timing.clock_s, self.logger)
+        self._leader = ""
+        """The host to which the promise was given in this life."""
+        self._verified = 0
+        """Up to here the log is the leader's; known in this term only."""
+        self._told_commit = 0
+        self._recovery: Callable[[], None] | None = None
+        """Opens the files anew; None unless they are to be."""
+        self._retry_at: float | None = None
+        self._instead: Callable[[], None] | None = None
+        """Called at the end of a recovery in place of what it was begun for."""
+        self._handlers = self._reactions()
+        journal.report_to(on_synced=self._synced, on_failed=self.fail)
+
+    def _reactions(self) -> dict[type, Callable[[str, Any], None]]:
+        """Handlers of the messages that are taken in every role, by type."""
+        return {}
+
+    def _synced(self) -> None:
+        """More of the log is durable."""
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        """See the table in `replica.py`."""
+        if self._recovery is not None:
+            return Role.RECOVERING
+        return self.part.role if self.part is not None else Role.FOLLOWER
+
+    @property
+    def is_whole(self) -> bool:
+        """False while rows of another host are needed."""
+        return not self.needs_checkpoint and not self.damage
+
+    @property
+    def replica_id(self) -> str:
+        """Its id, by which voters are counted."""
+        return self.journal.promise.replica_id
+
+    @property
+    def log(self) -> ReplicaLog:
+        """Its log, unless it is recovering."""
+        return self.journal.log
+
+    @property
+    def committed(self) -> Position:
+        """The last Entry that is committed, or one before it whose position is known."""
+        return self.log.position_at(self.commit) or self.log.start
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return self.times.monotonic_s()
+
+    def commit_to(self, index: int) -> None:
+        """Entries up to here are committed."""
+        if index > self.commit:
+            self.commit = index
+            self.owner.on_committed(index)
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    def guarded(self, work: Callable[..., None], *given: object) -> None:
+        """Do what may append to the log."""
+        try:
+            work(*given)
+        except LogFailed as error:
+            self.fail(str(error))
+        except (LogFull, NotNext) as error:  # the sender tries again
+            self.logger.warning("entries_not_taken", error=str(error))
+
+    def send(self, to: str, message: replica_messages.Message) -> None:
+        """Send to one peer."""
+        self.network.send(to, message)
+
+    def send_all(self, message: replica_messages.Message) -> None:
+        """Send to all peers."""
+        for peer in self.peers:
+            self.network.send(peer, message)
+
+    # -- roles -------------------------------------------------------------------------------------
+
+    def play(self, part: Part) -> None:
+        """Go on with this part, in the place of the one before."""
+        self.part = part
+        part.begin()
+
+    def step_down(self, *, rest_s: float = 0.0) -> None:
+        """Follow, release the key if it is held, and do not try again before `rest_s`."""
+        part, self.part = self.part, None
+        self.key.give_up(rest_s)
+        if part is not None:
+            self.logger.info("steps_down", role=part.role)
+            part.end()
+
+    def stop(self, stopped: Callable[[], None]) -> None:
+        """Take part no longer: release the key, let go of the files, then call `stopped`.
+
+        Neither `tick` nor `receive` may be called afterwards.
+        """
+        self.step_down()
+        if self._recovery is not None and self._retry_at is None:
+            self._instead = partial(self.journal.close, stopped)
+        else:
+            self.journal.close(stopped)
+
+    # -- files that are opened anew ----------------------------------------------------------------
+
+    def forget_after(self, index: int, then: Callable[[], None]) -> None:
+        """Forget the Entries behind this one, which were never committed; then go on."""
+        assert index >= self.commit, "committed Entries would be forgotten"
+        self._recover(then, keep=index)
+
+    def fail(self, reason: str) -> None:
+        """The disk refused something: lead no longer, and open the files anew."""
+        if self._recovery is not None:
+            return
+        self.logger.error("log_failed", error=reason)
+        self._recover()
+        self.step_down(rest_s=self.timing.silence_s)
+
+    def install(self, installed: Callable[[], None] | None = None) -> None:
+        """The rows were replaced by a checkpoint; `installed` is called once the log is open over
+        them, unless that shows damage.
+
+        What this replica acknowledged stays counted: either the checkpoint holds it, or the log
+        keeps it. See `Journal.open`.
+        """
+        self.step_down()
+        self.needs_checkpoint = False
+        install = partial(self._recover, installed, rows_replaced=True)
+        if self._recovery is not None:  # those files may have been opened over the rows before
+            self._instead = install
+        else:
+            install()
+
+    def _recover(
+        self,
+        then: Callable[[], None] | None = None,
+        *,
+        keep: int | None = None,
+        rows_replaced: bool = False,
+    ) -> None:
+        opened = partial(self._recovered, then)
+        self._recovery = partial(
+            self.journal.reopen,
+            opened,
+            lambda: self.owner.flushed,
+            keep,
+            rows_replaced=rows_replaced,
+        )
+        self._recovery()
+
+    def _recovered(self, then: Callable[[], None] | None, error: Exception | None) -> None:
+        instead, self._instead = self._instead, None
+        if instead is not None:
+            instead()
+            return
+        if error is not None:
+            self.logger.error("log_not_opened", error=str(error))
+            self._retry_at = self.now() + self.timing.ask_s
+            return
+        self._recovery = None
+        if self.journal.damage:
+            self.logger.error("replica_damaged", reason=self.journal.damage)
+            self.step_down()
+            then = None
+        self._verified = self._told_commit = 0
+        self.commit_to(self.journal.committed)
+        if then is not None:
+            then()
+
+    def _retry(self) -> None:
+        """Open the files once more when it is time."""
+        if self._recovery is not None and self._retry_at is not None:
+            if self.now() >= self._retry_at:
+                self._retry_at = None
+                self._recovery()
