@@ -14,6 +14,7 @@ from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.errors import Departing, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Prepared, Transacted
+from visibility.contract.queue_parts import GonePart
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import DEPARTURE, LEASE, queue_key, row_key
@@ -263,6 +264,19 @@ def test_a_retry_gets_the_answer_again() -> None:
     assert again.sent == first.sent
     assert world.counters(world.made).stored == 1
     assert _codes(world.transact(token=OTHER)) == ["TransactionConflict", "", ""]
+
+
+def test_a_retry_finds_its_answer_where_it_was_decided_before_a_queue_moved() -> None:
+    world = _World()
+    first = world.transact()
+    world.settle()
+    moved = msgspec.structs.replace(
+        in_shard(0, world.bills), queue_id=15, version=2, number=16, gone=(GonePart(0, 16, 0, 1),)
+    )
+    del world.pair.queues.queues[world.bills.queue_id]
+    world.bills = world.pair.queues.define(moved)
+    assert world.transact().sent == first.sent
+    assert _codes(world.transact(token=OTHER)) == ["TransactionConflict", "TransactionConflict", ""]
 
 
 def test_a_retry_goes_on_with_what_its_first_try_prepared() -> None:
