@@ -370,6 +370,15 @@ def test_what_is_settled_by_one_request_is_bounded(monkeypatch: pytest.MonkeyPat
     assert not world.pair.shards[0].state.outbox.departures
 
 
+def test_nothing_is_prepared_while_a_backup_is_made() -> None:
+    world = _World()
+    world.pair.shards[0].state.prepares = False
+    with pytest.raises(Departing):
+        world.transact()
+    world.pair.shards[0].state.prepares = True
+    assert not world.transact().reasons
+
+
 def test_a_shard_that_is_lost_accepted_nothing() -> None:
     world = _World()
     world.only_prepared()
