@@ -235,6 +235,7 @@ class Shard:
             archive=archive_report(state.archive),
             outbox=len(state.outbox.departures),
             outbox_since_ms=state.outbox.since_ms,
+            prepared=sum(len(each.leases) for _, each in state.outbox.prepared()),
         )
 
     def departs_to(self) -> set[int]:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.shards.delivery import Deliveries
@@ -24,6 +25,7 @@ from visibility.contract.outcomes import Prepared
 from visibility.rows.row_keys import DEPARTURE, table_range
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.prepared_deletes import AskPrepared
 from visibility.rules.transactions import PrepareDeletes, TransactedEntry
 from visibility.tests.prepared import CALLER
 
@@ -78,6 +80,7 @@ async def test_dead_letters_and_moves_cross_shards(tmp_path: Path) -> None:
         assert await served.count() == 2
         metrics = await served.ask_page("GET", "metrics")
         assert b'holdfast_outbox_messages{shard="1"} 0.0' in metrics.body
+        assert b'holdfast_prepared_deletes{shard="1"} 0.0' in metrics.body
 
 
 async def test_a_folder_of_several_shards_is_not_served_without_syncs(tmp_path: Path) -> None:
@@ -282,6 +285,8 @@ async def test_no_delete_of_a_transaction_is_prepared_during_a_backup(tmp_path: 
     """Else the copy could have the transaction, and still the message that it deleted."""
     async with serving(tmp_path / "data", shards=2) as served:
         await _make_queues(served)
+        await served.send("a", queue="letters")
+        await served.receive("letters")
         shards, letters = served.node.shards, served.node.owner.catalog.queue_of_arn(_ARN)
         assert letters is not None
         entries = [TransactedEntry(letters.queue_id, letters.version)]
@@ -293,7 +298,15 @@ async def test_no_delete_of_a_transaction_is_prepared_during_a_backup(tmp_path: 
                 await shards.router.ask(request)
         answer = await shards.router.ask(request)
         assert isinstance(answer, Prepared)
-        assert [code for code, _ in answer.reasons] == ["TransactionConflict"]
+        assert not answer.reasons
+        assert shards.router.shards[letters.shard].report().prepared == 1
+
+        async def is_settled() -> bool:
+            return shards.router.shards[letters.shard].report().prepared == 0
+
+        await shards.router.ask(msgspec.structs.replace(request, operation=AskPrepared(bytes(16))))
+        await _eventually(is_settled)
+        assert await served.count("letters") == 1
 
 
 async def test_a_backup_waits_for_what_is_between_shards(tmp_path: Path, monkeypatch: Any) -> None:
