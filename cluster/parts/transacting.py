@@ -140,7 +140,7 @@ class Transacting:
     async def _earlier(
         self, shards: Sequence[int], queue: QueueDefinition | None, token: Token, caller: Caller
     ) -> tuple[Transacted, int] | None:
-        """What one of these shards accepted under the token; `queue`: see FindTransaction."""
+        """The answer of the shard that accepted an earlier try; `queue`: see FindTransaction."""
         name = (0, 0) if queue is None else (queue.queue_id, queue.version)
         for shard in shards:
             found = await self._ask(FindTransaction(*token, *name), shard, caller)

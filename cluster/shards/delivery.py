@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Container
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 
@@ -21,7 +21,7 @@ from auth.caller import Caller
 from cluster.clock import Entropy
 from cluster.shards.router import Router
 from cluster.shards.shard_report import News
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
@@ -103,12 +103,21 @@ class Deliveries:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Meanwhile no message goes from shard to shard, and none is cleared."""
+        """Meanwhile no message goes from shard to shard, none is cleared, and no delete of a
+        transaction is prepared; those that were are committed."""
         self._free.clear()
+        shards = self._router.shards
         try:
+            for shard in shards.values():
+                shard.let_prepare(prepares=False)
             await self._moved_none.wait()
+            for number in shards:
+                with suppress(ServiceUnavailable):  # of another host
+                    await self._ask(number, ReadOutbox(number))
             yield
         finally:
+            for shard in shards.values():
+                shard.let_prepare(prepares=True)
             self._free.set()
 
     # -- one pair ----------------------------------------------------------------------------------

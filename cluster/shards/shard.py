@@ -63,6 +63,7 @@ class Shard:
         self._failures = 0
         """Failures of the store."""
         self._loaded_at_ms = 0
+        self._prepares = True
         self._parts = parts
         self._listeners: list[OnNews] = []
         self._log = structlog.get_logger("shard").bind(shard=number)
@@ -133,10 +134,15 @@ class Shard:
         )
         self._store, self._state, self.lead, self.phase = store, state, lead, Phase.LEADING
         self._loaded_at_ms = self._parts.clock.now_ms()
+        state.prepares = self._prepares
         lead.begin(self._loaded_at_ms, is_older=store.came_back_shorter)
         if self.lead is lead:
             self._refused.give_back(lead.submit)
             self.tell(News.LEADS)
+
+    def let_prepare(self, *, prepares: bool) -> None:
+        """Prepare deletes of transactions from now on, or none, also after another start."""
+        self._prepares = self._state.prepares = prepares
 
     def end_long_polls(self) -> None:
         """Answer every parked receive now, empty, and park no more: the node is stopping."""
@@ -229,6 +235,7 @@ class Shard:
             archive=archive_report(state.archive),
             outbox=len(state.outbox.departures),
             outbox_since_ms=state.outbox.since_ms,
+            prepared=sum(len(each.leases) for _, each in state.outbox.prepared()),
         )
 
     def departs_to(self) -> set[int]:

@@ -100,9 +100,11 @@ class ShardReport(msgspec.Struct, frozen=True):
     turn_requests: HistogramReport
     archive: ArchiveReport
     outbox: int = 0
-    """Messages on their way to other shards."""
+    """Messages on their way to other shards, and questions about transactions."""
     outbox_since_ms: int = 0
-    """When the oldest of them left its queue, 0 for none."""
+    """When the oldest of them left its queue or was asked, 0 for none."""
+    prepared: int = 0
+    """Messages that stay in flight until another shard has decided a transaction."""
 
     @property
     def ready(self) -> bool:

@@ -14,6 +14,7 @@ from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.errors import Departing, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Prepared, Transacted
+from visibility.contract.queue_parts import GonePart
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import DEPARTURE, LEASE, queue_key, row_key
@@ -265,6 +266,19 @@ def test_a_retry_gets_the_answer_again() -> None:
     assert _codes(world.transact(token=OTHER)) == ["TransactionConflict", "", ""]
 
 
+def test_a_retry_finds_its_answer_where_it_was_decided_before_a_queue_moved() -> None:
+    world = _World()
+    first = world.transact()
+    world.settle()
+    moved = msgspec.structs.replace(
+        in_shard(0, world.bills), queue_id=15, version=2, number=16, gone=(GonePart(0, 16, 0, 1),)
+    )
+    del world.pair.queues.queues[world.bills.queue_id]
+    world.bills = world.pair.queues.define(moved)
+    assert world.transact().sent == first.sent
+    assert _codes(world.transact(token=OTHER)) == ["TransactionConflict", "TransactionConflict", ""]
+
+
 def test_a_retry_goes_on_with_what_its_first_try_prepared() -> None:
     world = _World()
     world.only_prepared()
@@ -354,6 +368,15 @@ def test_what_is_settled_by_one_request_is_bounded(monkeypatch: pytest.MonkeyPat
     world.settle()
     assert world.counters(world.orders).stored == 2
     assert not world.pair.shards[0].state.outbox.departures
+
+
+def test_nothing_is_prepared_while_a_backup_is_made() -> None:
+    world = _World()
+    world.pair.shards[0].state.prepares = False
+    with pytest.raises(Departing):
+        world.transact()
+    world.pair.shards[0].state.prepares = True
+    assert not world.transact().reasons
 
 
 def test_a_shard_that_is_lost_accepted_nothing() -> None:

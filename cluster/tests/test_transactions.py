@@ -388,6 +388,20 @@ def test_messages_for_a_queue_that_stays_deleted_go_with_it() -> None:
     assert pair.counters(bills).stored == 0
 
 
+def test_a_leap_of_the_clock_does_not_end_the_wait_for_a_deleted_queue() -> None:
+    pair = _pair()
+    bills = _queue(pair, 13)
+    _accepted(pair, _here(pair), (bills, _content(bills, "bill")))
+    pair.queues.hidden.add(bills.arn)
+    source = pair.shards[0]
+    source.trusted_ms = source.now_ms  # the leap is not trusted yet
+    source.now_ms += 2 * RESTORED_MS
+    pair.deliver_once()
+    pair.queues.hidden.clear()
+    pair.deliver()
+    assert _visible(pair, bills) == 1
+
+
 def test_a_purge_in_between_leaves_the_messages_of_the_transaction() -> None:
     pair = _pair()
     bills = _queue(pair, 13)

@@ -142,18 +142,26 @@ class ServiceMetrics(Source):
 def _outboxes(reports: list[ShardReport], now_s: float) -> Iterator[Metric]:
     """Messages between the shards; a single one has none."""
     messages = GaugeMetricFamily(
-        "holdfast_outbox_messages", "Messages on their way to other shards.", labels=("shard",)
+        "holdfast_outbox_messages",
+        "Messages on their way to other shards, and questions about transactions.",
+        labels=("shard",),
     )
     age = GaugeMetricFamily(
         "holdfast_outbox_age_seconds",
-        "Time since the oldest of them left its queue.",
+        "Time since the oldest of them left its queue or was asked.",
+        labels=("shard",),
+    )
+    prepared = GaugeMetricFamily(
+        "holdfast_prepared_deletes",
+        "Messages in flight until another shard has decided a transaction that deletes them.",
         labels=("shard",),
     )
     for shard in reports if len(reports) > 1 else ():
         since_s = shard.outbox_since_ms / 1000
         messages.add_metric((str(shard.number),), shard.outbox)
         age.add_metric((str(shard.number),), max(0.0, now_s - since_s) if since_s else 0.0)
-    yield from (messages, age)
+        prepared.add_metric((str(shard.number),), shard.prepared)
+    yield from (messages, age, prepared)
 
 
 def _sum_of(reports: list[ShardReport], name: str) -> int:

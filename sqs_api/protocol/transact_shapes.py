@@ -70,6 +70,16 @@ class CancellationReason(Part, frozen=True, gc=False):
     message: str | None = None
 
 
+_DOCUMENTATION = (
+    "<p>Sends and deletes messages of several queues of one account, in whichever shards these "
+    "are: all or none, also if the service fails meanwhile.</p><p>A delete whose handle is not "
+    "that of the latest receive cancels all, so a message is consumed, and what is made of it "
+    "produced, once. While shards agree, a message to be deleted is in flight for everybody "
+    "else.</p><p>What is sent is not visible at one instant in all queues; the answer comes once "
+    "it is there.</p>"
+)
+
+
 def sdk_model() -> dict[str, Any]:
     """The model, as `service-2.json` has it."""
     shapes: dict[str, dict[str, Any]] = {}
@@ -109,7 +119,7 @@ def sdk_model() -> dict[str, Any]:
                 "output": {"shape": TransactMessagesResult.__name__},
                 "errors": [{"shape": name} for name in _ERRORS],
                 "idempotent": True,
-                "documentation": "Sends and deletes messages of several queues, all or none.",
+                "documentation": _DOCUMENTATION,
             }
         },
         "shapes": shapes,

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.shards.delivery import Deliveries
@@ -17,9 +18,16 @@ from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
 from storage.engines.store_options import Durability
 from storage.tests.on_disk import changing, rows_of
+from visibility.contract.errors import Departing
+from visibility.contract.model import Receipt, Request
 from visibility.contract.operations import Operation
+from visibility.contract.outcomes import Prepared
 from visibility.rows.row_keys import DEPARTURE, table_range
 from visibility.rows.row_values import THE_SHARD
+from visibility.rules.archive_batches import the_shard
+from visibility.rules.prepared_deletes import AskPrepared
+from visibility.rules.transactions import PrepareDeletes, TransactedEntry
+from visibility.tests.prepared import CALLER
 
 _ARN = "arn:aws:sqs:us-east-1:000000000000:letters"
 _PATIENCE_S = 20.0
@@ -72,6 +80,7 @@ async def test_dead_letters_and_moves_cross_shards(tmp_path: Path) -> None:
         assert await served.count() == 2
         metrics = await served.ask_page("GET", "metrics")
         assert b'holdfast_outbox_messages{shard="1"} 0.0' in metrics.body
+        assert b'holdfast_prepared_deletes{shard="1"} 0.0' in metrics.body
 
 
 async def test_a_folder_of_several_shards_is_not_served_without_syncs(tmp_path: Path) -> None:
@@ -270,6 +279,34 @@ async def test_a_lost_message_between_shards_is_counted_and_the_others_arrive(
         ] == ["1.0"]
     verified = run("verify", tmp_path / "data")
     assert "shard 1, queue 2 (q): 1 messages are quarantined" in verified.out
+
+
+async def test_no_delete_of_a_transaction_is_prepared_during_a_backup(tmp_path: Path) -> None:
+    """Else the copy could have the transaction, and still the message that it deleted."""
+    async with serving(tmp_path / "data", shards=2) as served:
+        await _make_queues(served)
+        await served.send("a", queue="letters")
+        await served.receive("letters")
+        shards, letters = served.node.shards, served.node.owner.catalog.queue_of_arn(_ARN)
+        assert letters is not None
+        entries = [TransactedEntry(letters.queue_id, letters.version)]
+        operation = PrepareDeletes(entries, bytes(16), bytes(16), 1)
+        parts = (Receipt(1, 1),)
+        request = Request(operation, the_shard(letters.shard), CALLER, "r", parts)
+        async with shards.deliveries.paused():
+            with pytest.raises(Departing):
+                await shards.router.ask(request)
+        answer = await shards.router.ask(request)
+        assert isinstance(answer, Prepared)
+        assert not answer.reasons
+        assert shards.router.shards[letters.shard].report().prepared == 1
+
+        async def is_settled() -> bool:
+            return shards.router.shards[letters.shard].report().prepared == 0
+
+        await shards.router.ask(msgspec.structs.replace(request, operation=AskPrepared(bytes(16))))
+        await _eventually(is_settled)
+        assert await served.count("letters") == 1
 
 
 async def test_a_backup_waits_for_what_is_between_shards(tmp_path: Path, monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ from visibility.contract.stored_message import (
     Hold,
     Lease,
     Origin,
+    PreparedDeletes,
     SentElsewhere,
     StoredMessage,
     Tried,
@@ -129,6 +130,7 @@ ANSWERS = AnswersRow(
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4, {"123456789012": 9})
 SENT_ELSEWHERE = SentElsewhere(GROUP, 5, GROUP, 1_700_000_000_000, 60_000, 1_700_000_000_001)
+PREPARED = PreparedDeletes(GROUP, GROUP, [(300, LEASE)])
 DEPARTURE = Departure(
     GROUP,
     300,
@@ -146,6 +148,7 @@ DEPARTURE = Departure(
     HOLD,
     6,
     SENT_ELSEWHERE,
+    PREPARED,
 )
 OLD_DEPARTURE = (
     "0192186c6a9cc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
@@ -319,8 +322,8 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "departure": (
         DEPARTURE,
         "01"
-        "2f0c271b"
-        "dc0010c410000102030405060708090a0b0c0d0e0fcd012c059ecd012c000201"
+        "2015fb6e"
+        "dc0011c410000102030405060708090a0b0c0d0e0fcd012c059ecd012c000201"
         "0506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce0001"
         "1170cf0000018bcfe56803090a05ce00011170dc0012d9243031323334353637"
         "2d383961622d346465662d383132332d343536373839616263646566cf000001"
@@ -334,7 +337,9 @@ GOLDEN: dict[str, tuple[object, str]] = {
         "6607040901a2696408c3c3a47461736bc395cd012ccf0000018bcfe56800a361"
         "6e6ea3542d31cf0000018bcfe652600696c410000102030405060708090a0b0c"
         "0d0e0f05c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56800cd"
-        "ea60cf0000018bcfe56801",
+        "ea60cf0000018bcfe5680193c410000102030405060708090a0b0c0d0e0fc410"
+        "000102030405060708090a0b0c0d0e0f9192cd012c9ecd012ccf0000018bcfe5"
+        "dd300201cf0000018bcfe56800cf0000018bcfe56801c40000000000000000",
     ),
     "held": (
         HOLD,
@@ -410,6 +415,7 @@ def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> 
         transfers=False,
         hold=None,
         sent=None,
+        prepared=None,
         due_ms=-1,
         lease=msgspec.structs.replace(MOVED_LEASE, level=0, size=0),
         arriving=msgspec.structs.replace(

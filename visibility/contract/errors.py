@@ -146,12 +146,14 @@ class UnsupportedOperation(QueueError):
 
 
 class TransactionConflict(QueueError):
-    """A handle of a transaction is not that of its message's latest receive, or the message is
-    gone. Named after DynamoDB's reason of a cancelled transaction."""
+    """A handle of a transaction is not that of its message's latest receive, the message is gone,
+    or another transaction may delete it. Named after DynamoDB's reason of a cancelled
+    transaction."""
 
     code = "TransactionConflict"
     default_message = (
-        "The receipt handle is not that of the latest receive, or its message is gone."
+        "The receipt handle is not that of the latest receive, or its message is gone or part of "
+        "another transaction."
     )
 
 

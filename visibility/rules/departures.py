@@ -239,7 +239,7 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
 def _may_be_restored(departure: Departure, stamp: Stamp) -> bool:
     """True if the queue that a transaction sent to may come back with its messages; then this one
     is to be among them."""
-    return stamp.now_ms - departure.departed_at_ms < RESTORED_MS
+    return stamp.retained_until_ms - departure.departed_at_ms < RESTORED_MS
 
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:

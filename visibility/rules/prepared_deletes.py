@@ -3,10 +3,10 @@
     prepare → (committed) the other shard accepts or not → asked → delete, or as before
 
 A prepared message stays in its place, in flight with a lease that ends at no time: nobody receives,
-deletes or changes it, and its FIFO group waits. What is prepared is in the outbox, as a question to
-the shard that decides: was the transaction accepted? That shard answers once and for good, also by
-its silence until then: a transaction about which it was asked is accepted no more (rule 50). So
-whoever asks first, and however often, all get one answer, after any crash.
+deletes or changes it, and its FIFO group waits (rule 51). What is prepared is in the outbox, as a
+question to the shard that decides: was the transaction accepted? That shard answers once and for
+good: a transaction that it has not accepted when it is asked is accepted no more (rule 50). So
+however often it is asked, there is one answer, after any crash.
 
 The gateway has it asked as soon as it knows the outcome. If it does not, the shard asks after
 PREPARED_MS by itself, and a new leader at once.

@@ -165,10 +165,13 @@ def decide_prepare_deletes(shard: ShardState, request: Request, stamp: Stamp) ->
     """Prepare all deletes, or say which are refused.
 
     Raises ServiceUnavailable; Moved if the gateway is to look again where its messages are, and
-    Departing while an earlier try of the same transaction is not over.
+    Departing while an earlier try of the same transaction is not over, or a backup is made: it
+    could have the transaction without what was prepared for it (rule 31).
     """
     operation = request.operation
     assert isinstance(operation, PrepareDeletes)
+    if not shard.prepares:
+        raise Departing()
     outbox = shard.outbox
     for number, prepared in outbox.prepared():
         if prepared.transaction == operation.token:

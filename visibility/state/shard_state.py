@@ -81,6 +81,7 @@ class ShardState:
         "memory",
         "outbox",
         "parts",
+        "prepares",
         "quarantines",
         "queues",
         "rows",
@@ -141,6 +142,8 @@ class ShardState:
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True
         """False if another host has a good copy of what is damaged here: no event is made of it."""
+        self.prepares = True
+        """False while a backup is made: no deletes are prepared for transactions."""
 
     def queue(self, queue_id: int) -> QueueState:
         """The queue's state; an unknown queue is empty, as a shard needs no create."""

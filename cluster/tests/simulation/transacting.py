@@ -96,9 +96,11 @@ class _Transaction:
 
     async def _ask(self, request: Request) -> Answer:
         operation = request.operation
-        if isinstance(operation, TransactMessages) and operation.prepared and self._fails:
-            self._has_failed = True
-            raise ServiceUnavailable()
+        if isinstance(operation, TransactMessages) and operation.prepared:
+            await asyncio.sleep(self._client.random.choice((0.0, 0.0, 0.0, 1.0, 3.5)))
+            if self._fails:
+                self._has_failed = True
+                raise ServiceUnavailable()
         request = msgspec.structs.replace(request, request_id=self._simulation.new_id())
         reply = await self._client.ask(request, f"transact {self._bodies[0][:12]}")
         if reply.outcome is Outcome.UNKNOWN:
