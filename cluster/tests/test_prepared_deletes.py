@@ -333,6 +333,16 @@ def test_an_earlier_try_that_another_shard_was_to_decide_ends_first() -> None:
     assert (second.reasons, second.number > first.number) == ([], True)
 
 
+def test_what_was_prepared_is_no_answer_to_who_asks_for_more() -> None:
+    world = _World()
+    world.prepare(TOKEN)
+    ((_, other),) = world.pair.received(world.orders, 1)
+    entry = TransactedEntry(world.orders.queue_id, world.orders.version)
+    more = PrepareDeletes([entry, entry], *TOKEN, 1)
+    request = prepared.prepared(the_shard(0), more, [world.order, other])
+    assert isinstance(world.pair.shards[0].submit(request).refusal, Departing)
+
+
 def test_who_hangs_up_gives_nothing_back_that_is_prepared() -> None:
     world = _World()
     world.only_prepared()
