@@ -10,21 +10,25 @@ import msgspec
 import pytest
 
 from cluster.parts.transacting import Entry, Token, Transacting
+from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.errors import Departing, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.contract.outcomes import Answer, Prepared, Transacted
-from visibility.contract.queue_parts import GonePart
+from visibility.contract.outcomes import Answer, PartReading, Prepared, Transacted
+from visibility.contract.queue_parts import GonePart, Part, PartState
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import DEPARTURE, LEASE, queue_key, row_key
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, QueueRow
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.departures import ClearOutbox
 from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.prepared_deletes import PREPARED_MS, AskPrepared
+from visibility.rules.queue_parts import CheckPart
 from visibility.rules.selected import DeleteSelected
 from visibility.rules.transactions import PrepareDeletes, TransactedEntry, TransactMessages
 from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
 
 TOKEN = Token(b"t" * 16, b"d" * 16)
 OTHER = Token(b"u" * 16, b"d" * 16)
@@ -333,6 +337,16 @@ def test_an_earlier_try_that_another_shard_was_to_decide_ends_first() -> None:
     assert (second.reasons, second.number > first.number) == ([], True)
 
 
+def test_what_was_prepared_is_no_answer_to_who_asks_for_more() -> None:
+    world = _World()
+    world.prepare(TOKEN)
+    ((_, other),) = world.pair.received(world.orders, 1)
+    entry = TransactedEntry(world.orders.queue_id, world.orders.version)
+    more = PrepareDeletes([entry, entry], *TOKEN, 1)
+    request = prepared.prepared(the_shard(0), more, [world.order, other])
+    assert isinstance(world.pair.shards[0].submit(request).refusal, Departing)
+
+
 def test_who_hangs_up_gives_nothing_back_that_is_prepared() -> None:
     world = _World()
     world.only_prepared()
@@ -507,6 +521,41 @@ def test_what_is_deleted_goes_to_the_archive_once() -> None:
     world.pair.pass_time(PREPARED_MS)
     world.settle()
     assert archive.next_position - archive.open_first == 1
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_a_closed_part_keeps_what_is_prepared_until_it_is_decided(is_accepted: bool) -> None:
+    home = prepared.queue_named("q", 1)
+
+    def part(state: PartState) -> QueueDefinition:
+        parts = Part(0, 1, 0), Part(16, 2, 0, state)
+        whole = msgspec.structs.replace(home, parts=parts, version=7, last_part=16)
+        return whole.all_parts()[1]
+
+    known = KnownQueues(*part(PartState.OPEN).all_parts())
+    known.define(part(PartState.OPEN))
+    driver = Driver(known)
+    driver.submit(prepared.send(part(PartState.OPEN), "m"))
+    (lease,) = driver.submit(prepared.receive(part(PartState.OPEN), 1)).deliveries.leases
+    receipt = Receipt(lease.sequence, lease.receive_count)
+    operation = PrepareDeletes([TransactedEntry(2, 7)], *TOKEN, 1)
+    answer = driver.submit(prepared.prepared(the_shard(0), operation, [receipt])).answer
+    assert isinstance(answer, Prepared)
+    closed = known.define(part(PartState.DRAINING))
+
+    def reading() -> PartReading:
+        found = driver.submit(prepared.prepared(closed, CheckPart())).answer
+        assert isinstance(found, PartReading)
+        return found
+
+    driver.pass_time(60_000)
+    assert reading().waits_for == "1 messages in flight"
+    outcome = (answer.origin, answer.number, "" if is_accepted else "TransactionConflict")
+    driver.submit(prepared.prepared(the_shard(0), ClearOutbox([outcome])))
+    reading()
+    driver.pass_time(1_000)
+    assert reading().drained_version == 7
+    assert driver.state.queue(1).stored == (0 if is_accepted else 1)
 
 
 # -- damage ----------------------------------------------------------------------------------------

@@ -56,10 +56,11 @@ def salvage_outbox(rows: SoundRows, put: Put) -> Kept:
 
     Messages keep their names, under which other shards may know them. Later ones have a new origin.
     """
-    found = last = 0
+    found = messages = last = 0
     for key, departure in rows.table(THE_SHARD, DEPARTURE, Departure):
         put(key, encode_row(departure))
         found, last = found + 1, number_of(key)
+        messages += departure.prepared is None
     for key, reason in rows.table(THE_SHARD, ARRIVAL, str):
         put(key, encode_row(reason))
     for key, floor in rows.table(THE_SHARD, ARRIVALS_FLOOR, int):
@@ -68,7 +69,7 @@ def salvage_outbox(rows: SoundRows, put: Put) -> Kept:
     if own is not None or found:
         next_number = max(last + 1, own.next_number if own is not None else 1)
         put(OUTBOX_KEY, encode_row(OutboxRow(b"", next_number)))
-    return Kept(messages=found)
+    return Kept(messages=messages)
 
 
 def _next_number(rows: SoundRows, queue_id: int) -> int:

@@ -176,8 +176,7 @@ def decide_prepare_deletes(shard: ShardState, request: Request, stamp: Stamp) ->
     for number, prepared in outbox.prepared():
         if prepared.transaction == operation.token:
             departure = outbox.departures[number]
-            is_same = departure.to_shard == operation.decides
-            if is_same and prepared.digest == operation.digest and number in outbox.unasked:
+            if number in outbox.unasked and _is_same(departure, prepared, request):
                 return Prepared(departure.origin, number), ()
             raise Departing()
     if len(outbox.departures) >= OUTBOX_MESSAGES_MAX // _OUTBOX_SHARE:
@@ -192,6 +191,23 @@ def decide_prepare_deletes(shard: ShardState, request: Request, stamp: Stamp) ->
         *events,
         DeletesPrepared(THE_SHARD, number, departure),
     )
+
+
+def _is_same(departure: Departure, prepared: PreparedDeletes, request: Request) -> bool:
+    """True if this is prepared for the same try: of the same messages, and for the same shard."""
+    operation = request.operation
+    assert isinstance(operation, PrepareDeletes)
+    known = {
+        (queue_id, lease.original_sequence or lease.sequence, lease.receive_count)
+        for queue_id, lease in prepared.leases
+    }
+    asked = {
+        (entry.queue_id, part.sequence, part.delivery)
+        for entry, part in zip(operation.entries, request.parts, strict=True)
+        if isinstance(part, Receipt)
+    }
+    is_for_it = departure.to_shard == operation.decides and prepared.digest == operation.digest
+    return is_for_it and known == asked
 
 
 def _earlier_answer(
