@@ -3,11 +3,17 @@ would be, so that all of them together stay below the limit."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from cluster.catalog.part_rules import NewParts
 from cluster.parts.part_readings import above_share
+from cluster.tests.catalog_file import CatalogFile, owner
 from cluster.tests.driver import Driver
+from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
 from visibility.rules.queue_parts import CheckPart
@@ -71,3 +77,27 @@ def test_each_part_is_measured() -> None:
 
     assert not above_share(queue, {1: readings[1], 2: readings[1]}, 1)
     assert "5 messages, and could have 4" in above_share(queue, readings, 1)
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[CatalogFile]:
+    opened = CatalogFile(tmp_path / "catalog.sqlite")
+    await opened.open((0, 1))
+    yield opened
+    await opened.catalog.close()
+
+
+async def test_messages_of_a_split_queue_get_no_larger_than_a_share(file: CatalogFile) -> None:
+    size = {"MaximumMessageSize": "1024"}
+    tags = {"holdfast:max-bytes": "4096"}
+    whole = await file.catalog.create_queue(owner("q"), size, tags)
+    await file.catalog.set_attributes(whole, {"MaximumMessageSize": "8192"})
+    await file.catalog.set_attributes(whole, size)
+    await file.catalog.add_parts(whole, NewParts([1], {whole.queue_id: 1}))
+    split = file.catalog.queue(*owner("q"))
+    assert split is not None
+
+    await file.catalog.set_attributes(split, {"MaximumMessageSize": "2048"})
+    with pytest.raises(InvalidParameterValue, match="several parts, and tag holdfast:max-bytes"):
+        await file.catalog.set_attributes(split, {"MaximumMessageSize": "2049"})
+    await file.catalog.set_attributes(split, {"VisibilityTimeout": "7"})
