@@ -29,7 +29,7 @@ def queue_of(**limits: str) -> QueueDefinition:
 
 
 def reading_of(queue: QueueDefinition, messages: int, *, received: int = 0) -> PartReading:
-    """What the shard of a whole queue says that has so many messages."""
+    """The reading of a whole queue with so many messages."""
     driver = Driver(KnownQueues(queue))
     for _ in range(messages):
         driver.submit(prepared.send(queue, _BODY))
