@@ -13,7 +13,7 @@ from cluster.catalog.part_rules import NewParts
 from cluster.parts.part_readings import above_share
 from cluster.tests.catalog_file import CatalogFile, owner
 from cluster.tests.driver import Driver
-from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.errors import InvalidParameterValue, UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
 from visibility.rules.queue_parts import CheckPart
@@ -101,3 +101,20 @@ async def test_messages_of_a_split_queue_get_no_larger_than_a_share(file: Catalo
     with pytest.raises(InvalidParameterValue, match="several parts, and tag holdfast:max-bytes"):
         await file.catalog.set_attributes(split, {"MaximumMessageSize": "2049"})
     await file.catalog.set_attributes(split, {"VisibilityTimeout": "7"})
+
+
+@pytest.mark.parametrize(("tag", "least"), [("max-in-flight", 1_000), ("receive-rate", 100)])
+async def test_a_queue_with_a_small_limit_of_consumers_does_not_move(
+    file: CatalogFile, tag: str, least: int
+) -> None:
+    tags = {f"holdfast:{tag}": str(least - 1)}
+    queue = await file.catalog.create_queue(owner("q"), {}, tags)
+    new = NewParts([1], {queue.queue_id: 1})
+    with pytest.raises(UnsupportedOperation, match=f"stays whole: tag holdfast:{tag} is below"):
+        await file.catalog.move_part(queue, 0, new)
+
+    await file.catalog.tag_queue(queue, {f"holdfast:{tag}": str(least)})
+    current = file.catalog.queue(*owner("q"))
+    assert current is not None
+    moved = await file.catalog.move_part(current, 0, new)
+    assert moved.shard == 1
