@@ -1,5 +1,6 @@
-"""Bugs in policies of queues that show with several hosts, and on parts, only: the simulators of
-clusters must find them. They are planted into the production code for the time of a test."""
+"""Bugs in policies of queues that show after a failover or on parts: the simulators of one host, of
+three and of a fleet must find them. They are planted into the production code for the time of a
+test."""
 
 from __future__ import annotations
 
@@ -43,5 +44,6 @@ CLUSTER_PLANTS = (
     *PLANTS,
     (forget_levels_at_a_start, (Extra.RANKED,)),
 )
-"""Those that the simulator of three hosts must find, each within FOUND_WITHIN seeds."""
+"""Those that the simulator of three hosts must find."""
 FOUND_WITHIN = 10
+"""Seeds within which several hosts show each of them."""
