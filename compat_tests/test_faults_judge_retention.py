@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compat_tests.faults.history import Outcome
+from compat_tests.faults.history import Outcome, Resize
 from compat_tests.test_faults_judge import Story
 
 
@@ -69,6 +69,19 @@ def test_a_queue_must_not_hold_more_than_its_limit() -> None:
     assert story.rules == []
     story.send("d", 5)
     assert story.rules == ["over length"], "a may be deleted, and c not sent"
+
+
+def test_a_queue_may_hold_more_while_its_parts_change() -> None:
+    story = Story()
+    story.history.queues["q"] = replace(story.history.queues["q"], messages_max=1)
+    story.history.resizes["q"] = [Resize(2, 6)]
+    story.send("a", 1)
+    story.send("b", 4)
+    story.delete(story.receive("b", 5), 5)
+    assert story.rules == []
+
+    story.send("c", 7)
+    assert story.rules == ["over length"]
 
 
 def test_a_queue_whose_messages_move_holds_those_that_it_still_gives() -> None:

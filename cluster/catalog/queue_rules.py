@@ -222,10 +222,14 @@ def set_attributes(
     """Other settings.
 
     Raises QueueDoesNotExist, InvalidParameterValue for a redrive policy whose target is missing or
-    denies, and what `changed_attributes` and `check_policy_of_queue` raise.
+    denies, and for larger messages than a part has room for, and what `changed_attributes` and
+    `check_policy_of_queue` raise.
     """
     current = _current(view, queue)
     attributes = changed_attributes(current.attributes, given)
+    size = settings_of(attributes).maximum_message_size
+    if size > current.settings.maximum_message_size:
+        _check_room(current, current.settings.own_tags, size)
     name = name_of(current)
     _check_policy(given)
     _check_redrive_policy(view, name, given, attributes)
@@ -280,12 +284,21 @@ def add_tags(
     check_delay(current.attributes, changed)
     _check_late_queue(view, current, tags)
     check_overflow(current.settings, changed, current.arn)
-    if current.parts:
-        own_tags, size = own_tags_of(changed), current.settings.maximum_message_size
-        reason = keeps_whole(own_tags) or parts_without_room(own_tags, len(current.parts), size)
-        if reason:
-            raise InvalidParameterValue(f"Queue {current.name} has several parts, and {reason}.")
+    own_tags = own_tags_of(changed)
+    if current.parts and (reason := keeps_whole(own_tags)):
+        raise _has_parts(current, reason)
+    _check_room(current, own_tags, current.settings.maximum_message_size)
     return _changed(current, now_ms, tags=changed)
+
+
+def _check_room(current: QueueDefinition, own_tags: Mapping[str, str], message_size: int) -> None:
+    """Raises InvalidParameterValue if the parts of a queue have no room for such a message."""
+    if reason := parts_without_room(own_tags, len(current.parts), message_size):
+        raise _has_parts(current, reason)
+
+
+def _has_parts(current: QueueDefinition, reason: str) -> InvalidParameterValue:
+    return InvalidParameterValue(f"Queue {current.name} has several parts, and {reason}.")
 
 
 def remove_tags(

@@ -20,6 +20,8 @@ from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
 from cluster.tests.simulation.parts_planted import CLUSTER_PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.planting import Plant
+from cluster.tests.simulation.policies_planted import CLUSTER_PLANTS as POLICY_PLANTS
+from cluster.tests.simulation.policies_planted import FOUND_WITHIN
 from cluster.tests.simulation.queues import Extra
 from cluster.tests.simulation.refused_planted import CLUSTER_PLANTS as REFUSED_PLANTS
 from storage.engines.store_options import Replication
@@ -53,6 +55,7 @@ _SOONER = {
     "release_at_a_failover": 3,
     "keep_memory_when_deposed": 33,
     "give_a_checkpoint_without_its_last_rows": 1,
+    "give_each_part_the_whole_limit": 3,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 _PLANTED: list[tuple[Plant, Shape | Story]] = [
@@ -105,3 +108,17 @@ def test_a_planted_bug_is_found(
     else:
         with pytest.raises(AssertionError):
             found_in()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "extras"), POLICY_PLANTS, ids=[plant.__name__ for plant, _ in POLICY_PLANTS]
+)
+def test_a_planted_bug_in_a_policy_is_found_soon(
+    plant: Plant, extras: tuple[Extra, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    shape = Shape(shards=3, often=APART, extras=extras)
+    first = _SOONER.get(plant.__name__, 0)
+
+    assert any(simulate(first + tried, shape).findings for tried in range(FOUND_WITHIN))

@@ -26,6 +26,9 @@ from cluster.tests.simulation.cluster_run import (
     losing_shape,
     simulate,
 )
+from cluster.tests.simulation.planting import Plant
+from cluster.tests.simulation.policies_planted import FOUND_WITHIN, PLANTS
+from cluster.tests.simulation.queues import Extra
 from visibility.rules.departures import ClearOutbox
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 10
@@ -36,6 +39,8 @@ _FIRST = 74
 """The seed from which it is found soonest: one in about ten shows it."""
 _LOST_WITHIN = 30
 """Seeds within which a bug of giving up a cluster is found."""
+_SOONER = {"give_each_part_the_whole_limit": 4}
+"""The seed from which a bug of a policy is found soonest."""
 pytestmark = pytest.mark.slow
 
 
@@ -100,6 +105,20 @@ def test_messages_on_their_way_to_a_lost_cluster_that_are_dropped_are_found(
 
     monkeypatch.setattr(Deliveries, "_take_back", dropped)
     assert any(simulate(seed, losing_shape(seed)).findings for seed in range(_LOST_WITHIN))
+
+
+@pytest.mark.parametrize(("plant", "extras"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
+def test_a_planted_bug_in_a_policy_is_found(
+    plant: Plant, extras: tuple[Extra, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    first = _SOONER.get(plant.__name__, 0)
+    shapes = {
+        seed: fleet_shape(seed)._replace(extras=extras)
+        for seed in range(first, first + FOUND_WITHIN)
+    }
+
+    assert any(simulate(seed, shape).findings for seed, shape in shapes.items())
 
 
 def test_the_manager_splits_fifo_queues_and_undoes_it() -> None:

@@ -3,11 +3,17 @@ would be, so that all of them together stay below the limit."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from cluster.catalog.part_rules import NewParts
 from cluster.parts.part_readings import above_share
+from cluster.tests.catalog_file import CatalogFile, owner
 from cluster.tests.driver import Driver
+from visibility.contract.errors import InvalidParameterValue, UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
 from visibility.rules.queue_parts import CheckPart
@@ -23,7 +29,7 @@ def queue_of(**limits: str) -> QueueDefinition:
 
 
 def reading_of(queue: QueueDefinition, messages: int, *, received: int = 0) -> PartReading:
-    """What the shard of a whole queue says that has so many messages."""
+    """The reading of a whole queue with so many messages."""
     driver = Driver(KnownQueues(queue))
     for _ in range(messages):
         driver.submit(prepared.send(queue, _BODY))
@@ -71,3 +77,44 @@ def test_each_part_is_measured() -> None:
 
     assert not above_share(queue, {1: readings[1], 2: readings[1]}, 1)
     assert "5 messages, and could have 4" in above_share(queue, readings, 1)
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[CatalogFile]:
+    opened = CatalogFile(tmp_path / "catalog.sqlite")
+    await opened.open((0, 1))
+    yield opened
+    await opened.catalog.close()
+
+
+async def test_messages_of_a_split_queue_get_no_larger_than_a_share(file: CatalogFile) -> None:
+    size = {"MaximumMessageSize": "1024"}
+    tags = {"holdfast:max-bytes": "4096"}
+    whole = await file.catalog.create_queue(owner("q"), size, tags)
+    await file.catalog.set_attributes(whole, {"MaximumMessageSize": "8192"})
+    await file.catalog.set_attributes(whole, size)
+    await file.catalog.add_parts(whole, NewParts([1], {whole.queue_id: 1}))
+    split = file.catalog.queue(*owner("q"))
+    assert split is not None
+
+    await file.catalog.set_attributes(split, {"MaximumMessageSize": "2048"})
+    with pytest.raises(InvalidParameterValue, match="several parts, and tag holdfast:max-bytes"):
+        await file.catalog.set_attributes(split, {"MaximumMessageSize": "2049"})
+    await file.catalog.set_attributes(split, {"VisibilityTimeout": "7"})
+
+
+@pytest.mark.parametrize(("tag", "least"), [("max-in-flight", 1_000), ("receive-rate", 100)])
+async def test_a_queue_with_a_small_limit_of_consumers_does_not_move(
+    file: CatalogFile, tag: str, least: int
+) -> None:
+    tags = {f"holdfast:{tag}": str(least - 1)}
+    queue = await file.catalog.create_queue(owner("q"), {}, tags)
+    new = NewParts([1], {queue.queue_id: 1})
+    with pytest.raises(UnsupportedOperation, match=f"stays whole: tag holdfast:{tag} is below"):
+        await file.catalog.move_part(queue, 0, new)
+
+    await file.catalog.tag_queue(queue, {f"holdfast:{tag}": str(least)})
+    current = file.catalog.queue(*owner("q"))
+    assert current is not None
+    moved = await file.catalog.move_part(current, 0, new)
+    assert moved.shard == 1

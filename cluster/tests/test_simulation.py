@@ -21,6 +21,7 @@ from cluster.tests.simulation.parts_planted import PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.parts_planted import SCHEDULE_PLANTS as MOVED_SCHEDULE_PLANTS
 from cluster.tests.simulation.planted import PLANTS
 from cluster.tests.simulation.planting import Plant
+from cluster.tests.simulation.policies_planted import PLANTS as POLICY_PLANTS
 from cluster.tests.simulation.priority_planted import CROWDED_PLANTS, LENGTH_PLANTS
 from cluster.tests.simulation.priority_planted import PLANTS as PRIORITY_PLANTS
 from cluster.tests.simulation.queues import Extra
@@ -77,6 +78,7 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(extras=(Extra.RANKED,))) for plant in PRIORITY_PLANTS),
     *((plant, Shape(extras=(Extra.FULL,))) for plant in LENGTH_PLANTS),
     *((plant, Shape(shards=2, extras=(Extra.FULL,))) for plant in CROWDED_PLANTS),
+    *((plant, Shape(shards=2, extras=extras)) for plant, extras in POLICY_PLANTS),
     *((plant, Shape(extras=(Extra.CLOCKS,))) for plant in CLOCK_PLANTS),
     *((plant, Shape(extras=(Extra.ONCE,))) for plant in ONCE_PLANTS),
     *((plant, Shape(shards=2, extras=(Extra.DEATHS,))) for plant in DEATH_PLANTS),

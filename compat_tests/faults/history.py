@@ -197,7 +197,8 @@ class Failure(enum.Enum):
 @dataclass(slots=True)
 class Resize:
     """A time in which parts of a queue may have more than their shares of its limits: from a change
-    of its parts until all have been seen with no more."""
+    of its parts until all have been seen with no more. Priorities are strict in each part only, so
+    for them it has no end."""
 
     begun: float
     ended: float = float("inf")
@@ -283,6 +284,10 @@ class History:
             setattr(copied, name, list(getattr(self, name)))
         copied.unknown_receives = Counter(self.unknown_receives)
         return copied
+
+    def is_resized(self, queue: str, at: float) -> bool:
+        """True if what a change of its parts upsets may be so in the queue then."""
+        return any(each.begun < at < each.ended for each in self.resizes.get(queue, ()))
 
     def may_fail(self, queue: str, begun: float) -> bool:
         """True if a call on the queue, which ends now, met an outage. A queue that lanes make and

@@ -314,7 +314,7 @@ def _higher_waited(evidence: Evidence) -> Iterator[Finding]:
                 and evidence.removal(send.queue, send.begun, delivery.ended) is None
             ]
             hidden = RECEIVE_MAX * history.unknown_receives[delivery.queue]
-            if len(higher) > hidden:
+            if len(higher) > hidden and not history.is_resized(delivery.queue, delivery.ended):
                 yield name, f"was served by {delivery.queue} before {', '.join(higher)}"
 
 

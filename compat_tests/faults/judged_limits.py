@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from compat_tests.faults.history import Delivery, Outcome, Resize, Send
+from compat_tests.faults.history import Delivery, History, Outcome, Send
 from compat_tests.faults.judged_history import MARGIN_S, RECEIVE_MAX, Evidence, Finding
 
 
@@ -25,7 +25,7 @@ def over_the_limit(evidence: Evidence) -> Iterator[Finding]:
             until = min(ends) - MARGIN_S
             if delivery.ended < until:
                 steps[delivery.queue] += [(delivery.ended, 1), (until, -1)]
-    for queue, in_flight, at in _exceeded(steps, limits, {}):
+    for queue, in_flight, at in _exceeded(steps, limits, evidence.history):
         yield queue, f"had {in_flight} messages in flight at {at:.3f}"
 
 
@@ -53,17 +53,15 @@ def too_fast(evidence: Evidence) -> Iterator[Finding]:
 def _exceeded(
     steps: Mapping[str, list[tuple[float, int]]],
     limits: Mapping[str, int],
-    resizes: Mapping[str, Sequence[Resize]],
+    history: History,
 ) -> Iterator[tuple[str, int, float]]:
     """The queues whose number rises above their limit, with number and time of the first excess;
-    `steps` are changes of the number, as (time, change). While parts change, none is."""
+    `steps` are changes of the number, as (time, change). One whose parts change is none."""
     for queue, changes in steps.items():
         number = 0
         for at, step in sorted(changes):
             number += step
-            if number > limits[queue] and not any(
-                each.begun < at < each.ended for each in resizes.get(queue, ())
-            ):
+            if number > limits[queue] and not history.is_resized(queue, at):
                 yield queue, number, at
                 break
 
@@ -82,7 +80,7 @@ def over_length(evidence: Evidence) -> Iterator[Finding]:
                     ends.append(_last_seen(evidence, send))
                 if not ends or min(ends) > send.ended:
                     steps[send.queue] += [(send.ended, 1), *((end, -1) for end in sorted(ends)[:1])]
-    for queue, held, at in _exceeded(steps, limits, evidence.history.resizes):
+    for queue, held, at in _exceeded(steps, limits, evidence.history):
         yield queue, f"held {held} messages at {at:.3f}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -258,3 +259,33 @@ async def test_messages_of_a_key_that_is_disabled_are_given_back(service: Servic
     (message,) = answer["Messages"]
     assert message["Body"] == "kept"
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+
+
+async def test_a_scheduled_message_whose_key_is_disabled_when_it_is_due_waits_for_the_key(
+    service: Service,
+) -> None:
+    await service.keyring.add("orders", ACCOUNT)
+    url = await service.make_queue("q", KmsMasterKeyId="orders")
+    await service.call("TagQueue", QueueUrl=url, Tags={"holdfast:deliver-at": "on"})
+    due_ms = str(time.time_ns() // 1_000_000 + 200)
+    due = {"holdfast.deliver-at": {"DataType": "Number", "StringValue": due_ms}}
+    await service.call("SendMessage", QueueUrl=url, MessageBody="kept", MessageAttributes=due)
+    await service.keyring.set_enabled("orders", False)
+    while await _count(service, url, "ApproximateNumberOfMessagesDelayed"):
+        pass
+
+    refused = await service.ask(json_request("ReceiveMessage", QueueUrl=url))
+
+    assert refused.headers["x-amzn-query-error"] == "KMS.DisabledException;Sender"
+    assert await _count(service, url, "ApproximateNumberOfMessages") == 1
+    await service.keyring.set_enabled("orders", True)
+    answer = await service.call(
+        "ReceiveMessage", QueueUrl=url, MessageSystemAttributeNames=["ApproximateReceiveCount"]
+    )
+    (message,) = answer["Messages"]
+    assert (message["Body"], message["Attributes"]["ApproximateReceiveCount"]) == ("kept", "1")
+
+
+async def _count(service: Service, url: str, name: str) -> int:
+    answer = await service.call("GetQueueAttributes", QueueUrl=url, AttributeNames=[name])
+    return int(answer["Attributes"][name])

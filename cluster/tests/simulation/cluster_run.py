@@ -39,6 +39,15 @@ from visibility.state.invariants import check_shard
 
 STEPS = 12
 """Steps of each client."""
+_MOVABLE = (
+    Extra.PARTS,
+    Extra.TRANSACTIONS,
+    Extra.SCHEDULES,
+    Extra.BRIEF,
+    Extra.ONCE,
+    Extra.RANKED,
+)
+"""Extras all of whose queues can leave a cluster."""
 APART = ("isolate", "cut off")
 """Faults by which leaders lose what no other host has."""
 _PATIENCE_S = 4_000.0
@@ -167,8 +176,7 @@ def fleet_shape(seed: int) -> Shape:
 def leaving_shape(seed: int) -> Shape:
     """A fleet that one cluster of two leaves."""
     shape = fleet_shape(seed)
-    kept = [each for each in (Extra.PARTS, Extra.TRANSACTIONS) if each in shape.extras]
-    return shape._replace(extras=kept, leaves=True)
+    return shape._replace(extras=[each for each in _MOVABLE if each in shape.extras], leaves=True)
 
 
 def losing_shape(seed: int) -> Shape:

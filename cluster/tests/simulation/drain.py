@@ -70,7 +70,7 @@ async def _let_expire(simulation: Simulation, client: Client) -> bool:
     for name in named:
         while await _counted(client, name) != (0, 0, 0):
             if asyncio.get_running_loop().time() > begun_s + _EXPIRED_S:
-                return True  # whoever has received all of them will see what is wrong
+                return True  # the drain will find what is left
             await asyncio.sleep(_REST_S)
     return bool(named)
 

@@ -12,7 +12,6 @@ from cluster.catalog import queue_rules
 from cluster.catalog.catalog_records import deleted_key, queue_key
 from cluster.catalog.queue_rules import Decision
 from cluster.tests.simulation.planting import Plant
-from visibility.contract.length import limits_of
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 from visibility.rows import row_places
@@ -22,7 +21,6 @@ from visibility.rules import (
     arrivals,
     departures,
     queue_parts,
-    room,
     send,
     transfers,
 )
@@ -130,13 +128,6 @@ def lose_what_a_closed_part_refused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(arrivals._Accepting, "reason", refused)
 
 
-def give_each_part_the_whole_limit(patch: pytest.MonkeyPatch) -> None:
-    """A part has room for as many messages as the queue may hold."""
-    patch.setattr(room, "limits_of", lambda own_tags, parts: limits_of(own_tags, 1))
-
-
-LENGTH_PLANTS: tuple[Plant, ...] = (give_each_part_the_whole_limit,)
-"""Those that show where queues hold few messages."""
 PLANTS: tuple[Plant, ...] = (
     purge_the_home_only,
     drain_with_messages,

@@ -24,7 +24,14 @@ from visibility.tests import prepared
 _SENT = (queues.PLAIN, queues.FAIR, queues.FAILING)
 _STANDARD = (*_SENT, queues.LETTERS, queues.RESCUED)
 _FIFO = (queues.ORDER, queues.FAILING_FIFO, queues.LETTERS_FIFO)
-_WITH_POLICIES = (*queues.ONCE_NAMES, *queues.BRIEF_NAMES, queues.FULL, queues.BRIM, queues.SPILL)
+_WITH_POLICIES = (
+    *queues.ONCE_NAMES,
+    *queues.BRIEF_NAMES,
+    queues.FULL,
+    queues.BRIM,
+    queues.SPILL,
+    queues.RANKED,
+)
 """Queues of extras, which are split where they are."""
 _MOST = 4
 _AGAIN_S = 30.0
