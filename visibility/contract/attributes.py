@@ -33,7 +33,7 @@ from visibility.contract.redrive_policies import (
     read_redrive_policy,
     redrive_refusal,
 )
-from visibility.contract.tags import check_together, own_tags_of
+from visibility.contract.tags import check_together, own_tags_of, taken_bounds
 
 ALL = "All"
 
@@ -293,6 +293,7 @@ def settings_of(
         encryption=attributes.get("KmsMasterKeyId") or managed,
         data_key_reuse_s=int(reuse_s or limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS.default or 0),
         own_tags=own_tags,
+        own_bounds=taken_bounds(own_tags),
         joining=joining_of(own_tags),
     )
 

@@ -51,8 +51,9 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     `encryption` is the KmsMasterKeyId or the built-in key's name, None where messages are stored
     unsealed; `data_key_reuse_s` is the time for which one data key seals the messages of a
     KmsMasterKeyId. `own_tags` are the tags with a meaning for this service, each with a valid
-    value; a feature reads its own. `joining` is what they say about a message that joins the line
-    as others do, None where that depends on more than the tags.
+    value; a feature reads its own. `own_bounds` are the least and the greatest number in each
+    attribute with a meaning that the tags let messages have, None for none. `joining` is what the
+    tags say about a message that joins the line as others do, None where that depends on more.
     """
 
     visibility_timeout_ms: int
@@ -66,6 +67,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     encryption: str | None = None
     data_key_reuse_s: int = 0
     own_tags: dict[str, str] = {}
+    own_bounds: dict[str, tuple[int, int]] | None = None
     joining: Joining | None = None
 
 
