@@ -77,8 +77,7 @@ class _Service:
 
     def __init__(self, stack: ExitStack, workers: int) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
-        options = ("--workers", str(workers), "--durability", "os")
-        self._node = NodeProcess(folder, *options)
+        self._node = NodeProcess(folder, "--workers", str(workers))
         stack.callback(self._node.close)
         self._node.start()
         self.clients: list[_Client] = []
