@@ -1,4 +1,4 @@
-"""What tags say about a message that is sent, read once: the same as on the long way."""
+"""Sends to a queue with tags, whose meaning is read once: the same messages as on the long way."""
 
 from __future__ import annotations
 

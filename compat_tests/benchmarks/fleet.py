@@ -1,13 +1,14 @@
 """Figures of a fleet: `python -m compat_tests.benchmarks.fleet gateway idle polls pause workers`.
 
-Starts two clusters of three hosts, a gateway and etcd on this machine, as `make fleet` does, and
-measures what was named, in this order:
+Measures what was named, in this order; the first four in two clusters of three hosts with a gateway
+and etcd on this machine, as `make fleet` starts them:
 
 gateway  start and memory of a gateway that knows 100,000 queues, with etcd and without
 idle     processor time of all processes while nobody asks anything
 polls    from a send to its arrival at a poll of 20 s, on a queue of 16 parts beside one of one part
 pause    the longest sends to a queue that is split and shrunk under load
-workers, hop  of several workers on one machine, see `workers.py`
+workers  messages that two workers of one machine take, beside one, see `workers.py`
+hop      processor time of a request that one worker passes on to another
 
 The exit status is 1 if a bound below is exceeded.
 """

@@ -33,9 +33,9 @@ class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
 
 
 class Joining(msgspec.Struct, frozen=True, gc=False):
-    """What the tags of a queue say about a message that is sent to it: how many `messages` and
-    bytes the queue holds at most, the message's time to live, 0 for none, and the `level` of one
-    that names none, 0 where there are no levels. See `joining.py`."""
+    """The meaning of a queue's tags for a message that is sent to it, see `joining.py`: how many
+    `messages` and bytes the queue holds at most, the message's time to live, 0 for none, and the
+    `level` of one that names none, 0 where there are no levels."""
 
     messages: int
     size: int
