@@ -71,7 +71,7 @@ _WORKS: dict[str, _Work] = {"lives": _live, "sends": _send, "batches of 10": _se
 
 
 class _Burst(NamedTuple):
-    """What the clients are to do."""
+    """A task of the clients."""
 
     work: str
     seconds: float
