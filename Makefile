@@ -41,8 +41,9 @@
 ##   make bench                      beside goaws (Go), ElasticMQ (Maven or ELASTICMQ_JAR), moto and two servers of
 ##                                   HTTP with one fixed answer (three quarters of an hour)
 ##   make bench-cluster              processor time of a leader and its followers beside one host (minutes)
-##   make bench-fleet                a gateway of 100,000 queues, an idle fleet, polls of 16 parts, sends amid splits;
-##                                   ARGS="idle polls": some of gateway, idle, polls, pause
+##   make bench-fleet                a gateway of 100,000 queues, an idle fleet, polls of 16 parts, sends amid splits,
+##                                   two workers beside one; ARGS="idle polls": some of gateway, idle, polls, pause,
+##                                   workers, hop (what a request costs that one worker passes on to another)
 ##   make bench-jobs                 the archive and queue-age jobs beside plain Spark, here and on a standalone master
 ##   make bench-policies             lives with priority, limits and a time to live beside ones without tags; a high
 ##                                   message behind ten million; a million scheduled ones (20 minutes; ARGS="--low N")

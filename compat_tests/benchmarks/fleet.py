@@ -1,12 +1,14 @@
-"""Figures of a fleet: `python -m compat_tests.benchmarks.fleet gateway idle polls pause`.
+"""Figures of a fleet: `python -m compat_tests.benchmarks.fleet gateway idle polls pause workers`.
 
-Starts two clusters of three hosts, a gateway and etcd on this machine, as `make fleet` does, and
-measures what was named, in this order:
+Measures what was named, in this order; the first four in two clusters of three hosts with a gateway
+and etcd on this machine, as `make fleet` starts them:
 
 gateway  start and memory of a gateway that knows 100,000 queues, with etcd and without
 idle     processor time of all processes while nobody asks anything
 polls    from a send to its arrival at a poll of 20 s, on a queue of 16 parts beside one of one part
 pause    the longest sends to a queue that is split and shrunk under load
+workers  messages that two workers of one machine take, beside one, see `workers.py`
+hop      processor time of a request that one worker passes on to another
 
 The exit status is 1 if a bound below is exceeded.
 """
@@ -24,12 +26,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.request import Request, urlopen
 
+from compat_tests.benchmarks.figures import Figure
 from compat_tests.benchmarks.server_cost import read_cost
 from compat_tests.benchmarks.wire import Connection, Endpoint, Refused, connect
+from compat_tests.benchmarks.workers import hop, workers
 from compat_tests.cluster_process import GATEWAY, MEMBERS
 from compat_tests.facade import ClientError
 from compat_tests.fleet_process import FleetProcess
@@ -49,20 +54,6 @@ _SENT = 300
 _ROUNDS = 5
 """Each leaves three parts that drain for ten minutes, and a queue has at most 16."""
 _SENDERS = 8
-
-
-class Figure(NamedTuple):
-    """One figure and its bound."""
-
-    name: str
-    value: float
-    unit: str
-    bound: float
-
-    @property
-    def is_kept(self) -> bool:
-        """True within the bound."""
-        return self.value <= self.bound
 
 
 # -- a gateway of many queues ----------------------------------------------------------------------
@@ -300,13 +291,6 @@ async def _call(connection: Connection, action: str, members: dict[str, Any]) ->
 
 # -- command line ----------------------------------------------------------------------------------
 
-MEASURED: dict[str, Callable[[FleetProcess], list[Figure]]] = {
-    "gateway": gateway,
-    "idle": idle,
-    "polls": polls,
-    "pause": pause,
-}
-
 
 def main() -> int:
     """Run from the command line; exits with 1 if a bound is exceeded."""
@@ -318,11 +302,8 @@ def main() -> int:
     figures: list[Figure] = []
     for name, measure in MEASURED.items():
         if name in asked:
-            figures += _in_a_fleet(measure)
-    for each in figures:
-        kept = "" if each.is_kept else ", EXCEEDED"
-        bound = f"at most {each.bound:g}{kept}"
-        sys.stdout.write(f"{each.name}: {each.value:.1f} {each.unit} ({bound})\n")
+            figures += measure()
+    sys.stdout.writelines(f"{each}\n" for each in figures)
     return 0 if all(each.is_kept for each in figures) else 1
 
 
@@ -337,6 +318,15 @@ def _in_a_fleet(measure: Callable[[FleetProcess], list[Figure]]) -> list[Figure]
                 fleet.stop()
             fleet.close()
 
+
+MEASURED: dict[str, Callable[[], list[Figure]]] = {
+    "gateway": partial(_in_a_fleet, gateway),
+    "idle": partial(_in_a_fleet, idle),
+    "polls": partial(_in_a_fleet, polls),
+    "pause": partial(_in_a_fleet, pause),
+    "workers": workers,
+    "hop": hop,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

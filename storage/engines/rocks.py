@@ -8,9 +8,10 @@ releases the interpreter lock, while `write`, `get` and iterators hold it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_keys import APPLIED_KEY
 from visibility.rows.row_values import AppliedRow
 
+_KEY = itemgetter(0)
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOCKED = "While lock file"
 _LOG_FILES_KEPT = 5
@@ -113,8 +115,7 @@ class RocksRows(RocksReader):
             raise StoreFailed("cannot write: the rows are being rebuilt")
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
-        changes: Iterator[Any] = iter(ops)
-        for key, change in zip(changes, changes, strict=True):
+        for key, change in _in_order(ops):
             if type(change) is bytes:
                 put(key, change)
             elif change is None:
@@ -258,6 +259,14 @@ class RocksRows(RocksReader):
                 self._rows.close()
         finally:
             self._copying.release()
+
+
+def _in_order(ops: Ops) -> Iterable[tuple[bytes, Any]]:
+    """The changes by key, as RocksDB inserts a key faster behind the one that it inserted before;
+    those of one key stay in order, and all of them if ranges are deleted."""
+    changes: Iterator[Any] = iter(ops)
+    pairs = zip(changes, changes, strict=True)
+    return pairs if list in map(type, ops) else sorted(pairs, key=_KEY)
 
 
 def _opened(folder: Path) -> Rdict:

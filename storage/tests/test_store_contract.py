@@ -131,6 +131,20 @@ async def test_changes_of_one_entry_take_effect_in_their_order(place: Place) -> 
         assert everything(await place.reopen_after_abandon(store)) == {b"a": b"A", b"d": b"second"}
 
 
+async def test_changes_of_one_row_take_effect_in_their_order(place: Place) -> None:
+    store = place.open()
+    changes = rows_of("d", "b", "c", "a")
+    for key, value in ((b"a", None), (b"d", b"1"), (b"b", b"1"), (b"b", None), (b"d", b"0")):
+        if value is None:
+            changes.delete(key)
+        else:
+            changes.put(key, value)
+    changes.put(b"a", b"again")
+    await commit(store, changes)
+
+    assert everything(store) == {b"a": b"again", b"c": b"C", b"d": b"0"}
+
+
 async def test_changes_of_several_entries_take_effect_in_their_order(place: Place) -> None:
     store = place.open()
     rest = Changes()

@@ -48,7 +48,7 @@ from visibility.contract.priority import level_of
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.schedule import deliver_at_ms
 from visibility.contract.sender_order import check_placed, sent_at_ms
-from visibility.contract.tags import own_numbers, taken_bounds
+from visibility.contract.tags import own_numbers
 from visibility.contract.time_to_live import own_ttl_ms
 from visibility.contract.validate import check_delay_seconds, checked_attributes
 
@@ -86,7 +86,6 @@ class Extras(msgspec.Struct, frozen=True, array_like=True):
 _encode_extras = msgspec.msgpack.Encoder().encode
 _decode_extras = msgspec.msgpack.Decoder(Extras).decode
 _plain_extras: dict[str, bytes] = {}
-_bounds: dict[tuple[tuple[str, str], ...], dict[str, tuple[int, int]]] = {}
 
 
 # -- sending ---------------------------------------------------------------------------------------
@@ -170,8 +169,8 @@ def _plain_contents(
     sent: Sequence[_Sent], queue: QueueDefinition, sender: str, sealing: SendSealing
 ) -> tuple[Content, ...] | None:
     """The messages of a send, by the native module; None where Python has to look at them."""
-    own_tags = queue.settings.own_tags
-    delays = () if own_tags else _DELAYS
+    settings = queue.settings
+    delays = () if settings.own_tags else _DELAYS
     for message in sent:
         if not (
             message.message_system_attributes is None
@@ -185,42 +184,28 @@ def _plain_contents(
     except QueueError:
         return None  # it is raised again in its turn
     extras = _plain_extras.get(sender) or _remembered_extras(sender)
-    size_max = queue.settings.maximum_message_size
-    bounds = _remembered_bounds(own_tags) if own_tags else None
+    size_max, bounds = settings.maximum_message_size, settings.own_bounds
     packed = native.packed(sent, extras, key, size_max, limits.BATCH_BYTES_MAX, bounds)
     if packed is None:
         return None
     number = 0 if key is None else key.number
     if len(packed) == 1:  # without the loop's costs
-        data, size, md5, attributes_md5, own = packed[0]
-        if own is None:
+        data, size, md5, attributes_md5, numbers = packed[0]
+        if numbers is None:
             return (Content(data, size, md5, attributes_md5, None, b"", b"", number),)
+    if bounds is None:
+        return tuple(
+            [
+                Content(data, size, md5, attributes_md5, None, b"", b"", number)
+                for data, size, md5, attributes_md5, _ in packed
+            ]
+        )
     return tuple(
         [
-            Content(
-                data,
-                size,
-                md5,
-                attributes_md5,
-                None,
-                b"",
-                b"",
-                number,
-                *(() if own is None else _own(own, None)),
-            )
+            Content(data, size, md5, attributes_md5, None, b"", b"", number, *_own(own or {}, None))
             for data, size, md5, attributes_md5, own in packed
         ]
     )
-
-
-def _remembered_bounds(own_tags: dict[str, str]) -> dict[str, tuple[int, int]]:
-    key = tuple(own_tags.items())
-    bounds = _bounds.get(key)
-    if bounds is None:
-        if len(_bounds) >= _CACHED_MAX:
-            _bounds.clear()
-        bounds = _bounds[key] = taken_bounds(own_tags)
-    return bounds
 
 
 def _own(numbers: dict[str, int], delay_s: int | None) -> tuple[int, int, int, int]:

@@ -21,6 +21,7 @@ from visibility.contract.errors import (
     InvalidAttributeValue,
     InvalidParameterValue,
 )
+from visibility.contract.joining import joining_of
 from visibility.contract.model import QueueCounters, QueueDefinition, QueueSettings
 from visibility.contract.naming import check_queue_name, check_tags, checked_utf8, is_fifo_name
 from visibility.contract.queue_policy import check_policy
@@ -32,7 +33,7 @@ from visibility.contract.redrive_policies import (
     read_redrive_policy,
     redrive_refusal,
 )
-from visibility.contract.tags import check_together, own_tags_of
+from visibility.contract.tags import check_together, own_tags_of, taken_bounds
 
 ALL = "All"
 
@@ -277,7 +278,7 @@ def settings_of(
     attributes: Mapping[str, str], tags: Mapping[str, str] | None = None
 ) -> QueueSettings:
     """The settings that decisions need, from complete attributes and tags, in our units."""
-    redrive = attributes.get("RedrivePolicy")
+    redrive, own_tags = attributes.get("RedrivePolicy"), own_tags_of(tags or {})
     managed = BUILT_IN_KEY if attributes.get("SqsManagedSseEnabled") == "true" else None
     reuse_s = attributes.get("KmsDataKeyReusePeriodSeconds")
     return QueueSettings(
@@ -291,7 +292,9 @@ def settings_of(
         content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
         encryption=attributes.get("KmsMasterKeyId") or managed,
         data_key_reuse_s=int(reuse_s or limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS.default or 0),
-        own_tags=own_tags_of(tags or {}),
+        own_tags=own_tags,
+        own_bounds=taken_bounds(own_tags),
+        joining=joining_of(own_tags),
     )
 
 

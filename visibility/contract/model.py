@@ -32,13 +32,28 @@ class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
     max_receive_count: int
 
 
+class Joining(msgspec.Struct, frozen=True, gc=False):
+    """The meaning of a queue's tags for a message that is sent to it, see `joining.py`: how many
+    `messages` and bytes the queue holds at most, the message's time to live, 0 for none, and the
+    `level` of one that names none, 0 where there are no levels."""
+
+    messages: int
+    size: int
+    ttl_ms: int
+    level: int
+    is_throttled: bool
+    """True if the queue may refuse a send because too much waits in it."""
+
+
 class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     """The attributes of a queue that decisions need, parsed once and in our units.
 
     `encryption` is the KmsMasterKeyId or the built-in key's name, None where messages are stored
     unsealed; `data_key_reuse_s` is the time for which one data key seals the messages of a
     KmsMasterKeyId. `own_tags` are the tags with a meaning for this service, each with a valid
-    value; a feature reads its own.
+    value; a feature reads its own. `own_bounds` are the least and the greatest number in each
+    attribute with a meaning that the tags let messages have, None for none. `joining` is what the
+    tags say about a message that joins the line as others do, None where that depends on more.
     """
 
     visibility_timeout_ms: int
@@ -52,6 +67,8 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     encryption: str | None = None
     data_key_reuse_s: int = 0
     own_tags: dict[str, str] = {}
+    own_bounds: dict[str, tuple[int, int]] | None = None
+    joining: Joining | None = None
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):

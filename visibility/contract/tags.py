@@ -136,11 +136,11 @@ def own_numbers(attributes: Attributes, own_tags: Mapping[str, str]) -> dict[str
     }
 
 
-def taken_bounds(own_tags: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+def taken_bounds(own_tags: Mapping[str, str]) -> dict[str, tuple[int, int]] | None:
     """The attributes with a meaning that messages of a queue with these tags may have, by name: the
-    least and the greatest number."""
+    least and the greatest number. None for none."""
     taken = (each for each in OWN_ATTRIBUTES if each.is_taken(own_tags))
-    return {each.name: (each.bounds.low, each.bounds.high) for each in taken}
+    return {each.name: (each.bounds.low, each.bounds.high) for each in taken} or None
 
 
 def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:

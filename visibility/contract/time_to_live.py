@@ -58,8 +58,10 @@ def own_ttl_ms(numbers: Mapping[str, int]) -> int:
 def expiry(own_tags: Mapping[str, str], from_ms: int, own_ms: int = 0) -> int:
     """The instant at which the time to live of a message ends that can be received from then on, 0
     for never. `own_ms` is its own time."""
-    ttl_s = own_tags.get(TTL_TAG)
-    if ttl_s is None:
-        return from_ms + own_ms if own_ms else 0
-    queue_ms = int(ttl_s) * 1000
-    return from_ms + (min(queue_ms, own_ms) if own_ms else queue_ms)
+    ttl_ms = shorter_ms(int(own_tags.get(TTL_TAG, 0)) * 1000, own_ms)
+    return from_ms + ttl_ms if ttl_ms else 0
+
+
+def shorter_ms(queue_ms: int, own_ms: int) -> int:
+    """The time to live of a message, from that of its queue and its own; 0 is none."""
+    return min(queue_ms, own_ms) if queue_ms and own_ms else queue_ms or own_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from visibility.contract.length import OVERFLOW_TAG, TO_DEAD_LETTERS, limits_of
-from visibility.contract.model import QueueDefinition
+from visibility.contract.model import Joining, QueueDefinition
 from visibility.state.queue_state import QueueState
 
 Spare = tuple[int, int]
@@ -65,12 +65,13 @@ def takes(room: Room | None, size: int) -> bool:
     return True
 
 
-def has_room(
-    queue: QueueState, definition: QueueDefinition, size: int, spare: Spare = (0, 0)
-) -> bool:
-    """True if a message of this size fits into the queue now, and leaves the spare room."""
-    left = _left(queue, definition)
-    return left is None or (left[0] > spare[0] and left[1] >= size + spare[1])
+def just_joins(queue: QueueState, definition: QueueDefinition, joining: Joining, size: int) -> bool:
+    """True if a message of this size fits into the queue now, and has to move no other."""
+    parts = len(definition.parts) or 1
+    return (
+        queue.stored + queue.departed < joining.messages // parts
+        and queue.size + queue.departed_size + size <= joining.size // parts
+    )
 
 
 def spare_room(definition: QueueDefinition) -> Spare:

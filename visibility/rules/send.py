@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from visibility.contract.errors import OverLimit, QueueError
-from visibility.contract.model import Content, QueueDefinition, Request
+from visibility.contract.model import Content, Joining, Request
 from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
 from visibility.contract.outcomes import Deduplicated, batch_failure
-from visibility.contract.priority import joining_level
 from visibility.contract.results import (
     BatchResultErrorEntry,
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
-from visibility.contract.sender_order import window_ms
 from visibility.contract.stored_message import StoredMessage
-from visibility.contract.time_to_live import expiry
+from visibility.contract.time_to_live import shorter_ms
 from visibility.rules.decided import Outcome, RefusedWithEvents
 from visibility.rules.events import Event
 from visibility.rules.length import full
@@ -29,7 +27,7 @@ from visibility.rules.levelling import check_throttled
 from visibility.rules.message_events import MessagesSent
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.queue_parts import check_open
-from visibility.rules.room import has_room, spare_room
+from visibility.rules.room import just_joins
 from visibility.rules.sending import Sending, Sent
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -49,27 +47,24 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     definition = request.queue
     if shard.parts:
         check_open(shard, definition)
-    queue = shard.queue(definition.queue_id)
-    delay_s = operation.delay_seconds
+    queue, settings = shard.queue(definition.queue_id), definition.settings
+    delay_s, joining = operation.delay_seconds, settings.joining
     if (
         _is_plain(queue, content)
-        and not (delay_s or definition.settings.delay_ms)
-        and (not definition.settings.own_tags or _just_joins(queue, definition, content))
+        and not (delay_s or settings.delay_ms)
+        and (
+            not settings.own_tags
+            if joining is None
+            else just_joins(queue, definition, joining, content.size)
+        )
     ):
         message_id, number, now_ms = stamp.message_id(), None, stamp.now_ms
-        if own_tags := definition.settings.own_tags:
-            check_throttled(shard, request, stamp)
-            message = StoredMessage(
-                message_id,
-                now_ms,
-                content.size,
-                content.data,
-                content.sealed,
-                expires_ms=expiry(own_tags, now_ms, content.ttl_ms),
-                level=joining_level(own_tags, content.level),
-            )
-        else:
+        if joining is None:
             message = StoredMessage(message_id, now_ms, content.size, content.data, content.sealed)
+        else:
+            if joining.is_throttled:
+                check_throttled(shard, request, stamp)
+            message = _joining_message(message_id, now_ms, content, joining)
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
@@ -82,7 +77,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
             if leaving := sending.leaving_early():
                 raise RefusedWithEvents(refusal, leaving) from None
             raise
-        if definition.settings.own_tags and not sending.duplicates:
+        if settings.own_tags and not sending.duplicates:
             check_throttled(shard, request, stamp)
         events = sending.events()
         duplicates = sending.duplicates
@@ -153,11 +148,19 @@ def _is_plain(queue: QueueState, content: Content) -> bool:
     return not (content.group or queue.ready_groups.total or content.deliver_at_ms)
 
 
-def _just_joins(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:
-    """True if the queue's tags let a plain message join the line, and push none out for it."""
-    if window_ms(definition.settings.own_tags):
-        return False
-    return has_room(queue, definition, content.size, spare_room(definition))
+def _joining_message(
+    message_id: str, now_ms: int, content: Content, joining: Joining
+) -> StoredMessage:
+    ttl_ms = shorter_ms(joining.ttl_ms, content.ttl_ms)
+    return StoredMessage(
+        message_id,
+        now_ms,
+        content.size,
+        content.data,
+        content.sealed,
+        expires_ms=now_ms + ttl_ms if ttl_ms else 0,
+        level=content.level or joining.level,
+    )
 
 
 # -- the same answer to a retry --------------------------------------------------------------------

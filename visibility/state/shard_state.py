@@ -218,9 +218,13 @@ class ShardState:
     def plan_expiry(self, queue: QueueState, expires_ms: int) -> None:
         """Plan a check for the end of the time to live of a message that joined the queue; 0 is
         none."""
-        if expires_ms:
+        if not expires_ms:
+            return
+        if expires_ms <= queue.expiries_after[0]:
             queue.expiries_after = min(queue.expiries_after, (expires_ms, 0))
-            queue.fresh_until_ms = min(queue.fresh_until_ms, expires_ms)
+        if expires_ms < queue.fresh_until_ms:
+            queue.fresh_until_ms = expires_ms
+        if expires_ms < queue.pulse_at_ms or not queue.pulse_at_ms:
             self.plan_pulse(queue, expires_ms)
 
     def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
