@@ -19,7 +19,7 @@ from cluster.fleet.loads import (
     utilisation,
 )
 from cluster.fleet.plan_table import Cluster
-from cluster.fleet.thresholds import RELIEVE_ABOVE, full_clusters, is_hot, is_uneven
+from cluster.fleet.thresholds import KEPT_MS, RELIEVE_ABOVE, full_clusters, is_hot, is_uneven
 
 MINUTE_MS = 60_000
 WATCHED_MINUTES = 30
@@ -88,6 +88,8 @@ class LoadHistory:
         self.shard_ms: dict[int, int] = {}
         """The time of the report of each shard in `shards`."""
         self.parts: dict[tuple[str, int], PartSeen] = {}
+        self.hot_ms: dict[str, int] = {}
+        """The time at which a part of each queue was hot last, within KEPT_MS."""
         self._days: dict[int, float] = {}
         self._forget_ms = 0
 
@@ -150,12 +152,15 @@ class LoadHistory:
                 if seen is None:
                     seen = self.parts[key] = PartSeen()
                 seen.add(report.at_ms, shard, load)
+                if seen.hot:
+                    self.hot_ms[load.queue] = report.at_ms
 
     def _forget(self, clusters: Mapping[str, Cluster], now_ms: int) -> None:
         """Drop what is too old to count, once a minute."""
         self._forget_ms = now_ms + MINUTE_MS
         oldest_ms = now_ms - WATCHED_MINUTES * MINUTE_MS
         self.parts = {k: seen for k, seen in self.parts.items() if seen.at_ms >= oldest_ms}
+        self.hot_ms = {k: at for k, at in self.hot_ms.items() if now_ms - at < KEPT_MS}
         shards = {shard for each in clusters.values() for shard in each.shards}
         for known in (self.shards, self.shard_ms, self.shard_overloaded_since_ms):
             for shard in known.keys() - shards:

@@ -95,12 +95,29 @@ def test_two_thresholds_lie_between_split_and_shrink() -> None:
     assert of_kind(fleet.plan(), Kind.SHRINK)
 
 
+def test_a_queue_that_was_hot_keeps_its_parts_for_a_day() -> None:
+    """It has its hour each day. Who takes parts from it may not split it for an hour."""
+    fleet = idle()
+    fleet.ask("q", 0, 0.6)
+    fleet.report()
+    fleet.ask("q", 0, 0.02)
+    fleet.report(7200)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("shrink", "q", Why.HOT_LATELY) in refusals(made)
+    assert str(made.refusals[0].reason).startswith("the queue was hot 2.0 hours ago")
+    fleet.now_ms += 22 * 3_600_000
+    fleet.report(HALF_HOUR_S)
+    assert of_kind(fleet.plan(), Kind.SHRINK)
+
+
 def test_no_split_is_undone_within_an_hour() -> None:
     fleet = SmallFleet()
     fleet.queue("q", 0)
     fleet.ask("q", 0, 0.6)
     fleet.report(30)
     fleet.apply(fleet.plan())
+    fleet.history.hot_ms.clear()  # an operator split it
     for number in (0, 1):
         fleet.ask("q", number, 0.0)
     fleet.report(3590)
