@@ -38,7 +38,7 @@ FIFO_SHRINK_BELOW = 0.15
 """The same for a FIFO queue."""
 
 KEPT_MS = 86_400_000
-"""A queue keeps its parts for this time after it was hot: what has its hour has it again the next
+"""A queue keeps the parts that it needed within this time: what has its hour has it again the next
 day, and who shrinks it may not split it for an hour."""
 CALM_MS = 600_000
 """A queue is changed once in this time."""

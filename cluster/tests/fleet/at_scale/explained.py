@@ -54,12 +54,13 @@ class Explained:
         loads: Counter[str] = Counter()  # in thousandths
         for each in self._loads:
             loads.update({q: int(1000 * load) for q, load in each.get(cluster, {}).items()})
-        shards = run.records.clusters[cluster].shards
         hours = (run.now_ms - run.start_ms) / 3_600_000
+        others = sum(map(run.traffic.others, run.records.clusters[cluster].shards))
+        refused = _counted(said for _, said in self._of({*loads, cluster, "fleet"}))
         return [
             f"{hours:.2f} h: {cluster} had {greatest:.2f} of {mean:.2f}, "
-            f"{greatest / mean:.2f} times; queues below 0.3 %: {sum(run.traffic.others(each) for each in shards):.2f} loops; "
-            f"refused: {_counted(said for of, said in self._of({*loads, cluster, 'fleet'}))}",
+            f"{greatest / mean:.2f} times; queues below 0.3 %: {others:.2f} loops; "
+            f"refused: {refused}",
             *(
                 f"  {self._of_queue(queue_id, cluster)}"
                 for queue_id, _ in loads.most_common(_NAMED)
@@ -78,9 +79,10 @@ class Explained:
             f"{each.change.kind.value} {(run.now_ms - each.at_ms) // 60_000} min ago"
             for each in run.records.fleet().last_changes.get(queue_id, [])
         ]
+        loads = " ".join(f"{each:.2f}" for each in seen[::6])
         return (
-            f"{queue_id}{' FIFO' * queue.is_fifo}: "
-            f"{' '.join(f'{each:.2f}' for each in seen[::6])}; now {run.traffic.of_queue(traffic):.2f} in {len(queue.open_parts)} parts, "
+            f"{queue_id}{' FIFO' * queue.is_fifo}: {loads}; "
+            f"now {run.traffic.of_queue(traffic):.2f} in {len(queue.open_parts)} parts, "
             f"{traffic.burst:.1f} times its base for {(now_s - traffic.since_s) / 60:.0f} min, "
             f"one group {traffic.group:.0%}{', stays whole' * (not queue.can_split)}; "
             f"{', '.join(changes) or 'no change'}; "
