@@ -13,6 +13,7 @@ import pytest
 from cluster.fleet import draft, plan
 from cluster.fleet.counted import Counted
 from cluster.fleet.load_history import LoadHistory
+from cluster.tests.fleet.at_scale import run
 from cluster.tests.fleet.at_scale.planners import Bugs
 from cluster.tests.fleet.at_scale.run import SMALL, Simulation
 
@@ -25,6 +26,16 @@ def test_a_small_fleet_keeps_the_rules() -> None:
     figures = Simulation(TINY, 1).run()
     assert not figures.findings
     assert figures.kinds
+
+
+def test_a_run_explains_its_greatest_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "RATIO_MAX", 1.0)
+    figures = Simulation(TINY, 1, explains=True).run()
+    first, queue, *_ = figures.explained
+    assert " times; queues below 0.3 %: " in first
+    assert " parts, " in queue
+    named = [line for line in figures.explained if not line.startswith("  ")]
+    assert len(named) == len([each for each in figures.ratios if each > 1.0])
 
 
 @pytest.mark.slow

@@ -120,7 +120,8 @@ class Clusters:
         self._traffic = traffic
         self._chance = chance
         self.models: dict[str, ClusterModel] = {}
-        self._parts: dict[int, list[PartLoad]] = {}
+        self.parts: dict[int, list[PartLoad]] = {}
+        """Those that shards report."""
         for cluster in records.clusters.values():
             self.add(cluster)
 
@@ -159,7 +160,7 @@ class Clusters:
             for shard in model.cluster.shards:
                 model.asked[shard] = asked[shard] + self._traffic.others(shard)
             model.whole = sum(whole[shard] for shard in model.cluster.shards)
-        self._parts = {
+        self.parts = {
             shard: [*(each[2] for each in nlargest(_REPORTED, found)), *told.get(shard, ())]
             for shard, found in busiest.items()
         }
@@ -169,7 +170,7 @@ class Clusters:
         return [
             report
             for model in self.models.values()
-            for report in model.reports(at_ms, self._parts, served)
+            for report in model.reports(at_ms, self.parts, served)
         ]
 
 

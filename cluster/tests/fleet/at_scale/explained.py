@@ -40,12 +40,11 @@ class Explained:
         self._refused = []
         cluster_of = run.records.fleet().cluster_of
         loads: dict[str, dict[str, float]] = {}
-        for queue_id, traffic in run.traffic.busy.items():
-            if run.traffic.of_queue(traffic) < _BUSY:
-                continue
-            for part, load, _ in run.traffic.of_parts(run.records.queues[queue_id], traffic):
-                of_cluster = loads.setdefault(cluster_of[part.shard], {})
-                of_cluster[queue_id] = of_cluster.get(queue_id, 0.0) + load
+        for shard, parts in run.clusters.parts.items():
+            of_cluster = loads.setdefault(cluster_of[shard], {})
+            for part in parts:
+                if part.asked >= _BUSY:
+                    of_cluster[part.queue] = of_cluster.get(part.queue, 0.0) + part.asked
         self._loads.append(loads)
 
     def lines(self, cluster: str, greatest: float, mean: float) -> list[str]:
