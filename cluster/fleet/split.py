@@ -129,7 +129,8 @@ def _places(
     if len(opens) < count and hottest[0].last.asked > STOP_AT:
         names = draft.hand_with_room(queue.account, asked, 1.0)
         now = draft.counted.shard(hottest[1].shard)
-        opens = draft.places(queue, asked, count, names, 1.0, now - asked / 2)
+        most = max(STOP_AT, now - asked / 2)
+        opens = draft.places(queue, asked, count, names, 1.0, most)
     if len(opens) < count:
         draft.grow_hand(queue.account)
     return opens

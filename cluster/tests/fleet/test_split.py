@@ -216,6 +216,19 @@ def test_a_queue_that_asks_for_three_loops_is_split_so_that_no_part_is_hot(is_fi
     assert not of_kind(fleet.plan(), Kind.SPLIT)
 
 
+def test_a_queue_of_several_loops_gets_all_its_parts_though_shards_are_busy() -> None:
+    """With the few that fit below 80 % each of them would be hot until the next change."""
+    fleet = SmallFleet(clusters=4)
+    for shard in range(1, 12):
+        fleet.other[shard] = 0.2 if shard in (3, 7) else 0.5
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 2.5)
+    fleet.report(30)
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    assert len(change.opens) == 6
+    assert max(change.given) < 0.4
+
+
 def test_the_busiest_group_counts_for_the_parts_of_a_fifo_queue() -> None:
     """The part that has it has its share of the others, too: of three it would be hot at once."""
     fleet = SmallFleet(clusters=4)
