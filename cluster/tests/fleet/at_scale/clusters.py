@@ -32,10 +32,10 @@ class ClusterModel:
         self.led_since_ms = dict.fromkeys(cluster.shards, 0)
         self.asked: dict[int, float] = {}
         self.whole = 0.0
-        """What is asked of parts that are hot and cannot be split."""
+        """The load of parts that are hot and cannot be split."""
         self.slow_until_ms = 0
         self._usual = 1.0
-        """What hosts hold for the usual time of a sync; it follows what is there now."""
+        """The usual time of a sync, as hosts hold it: it follows that of now."""
         self.down_since_ms = 0
         """The time at which it lost its majority, 0 while it has one."""
 

@@ -25,7 +25,7 @@ class Explained:
         self._refused: list[tuple[str, str]] = []
         self._refusals: deque[list[tuple[str, str]]] = deque(maxlen=steps)
         self._loads: deque[dict[str, dict[str, float]]] = deque(maxlen=steps)
-        """What each queue asks of each cluster."""
+        """The load of each cluster by queue."""
 
     def refused(self, made: Plan) -> None:
         """The refusals of a plan of this step."""

@@ -67,7 +67,7 @@ class Figures:
     share_max: float = 0.0
     parts: int = 0
     explained: list[str] = field(default_factory=list)
-    """What the greatest clusters above RATIO_MAX were asked, if that was wanted."""
+    """Lines on the greatest clusters above RATIO_MAX, if they were wanted."""
     by_hour: list[tuple[float, float]] = field(default_factory=list)
     """Mean and greatest load of each hour's last ten minutes that count."""
 
