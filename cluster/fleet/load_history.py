@@ -180,7 +180,12 @@ class LoadHistory:
         self._forget_ms = now_ms + MINUTE_MS
         oldest_ms = now_ms - WATCHED_MINUTES * MINUTE_MS
         self.parts = {k: seen for k, seen in self.parts.items() if seen.at_ms >= oldest_ms}
-        self._peaks = {k: hours for k, hours in self._peaks.items() if self.peak(k, now_ms)}
+        first = (now_ms - KEPT_MS) // _HOUR_MS
+        peaks = {
+            queue_id: {hour: most for hour, most in hours.items() if hour > first}
+            for queue_id, hours in self._peaks.items()
+        }
+        self._peaks = {queue_id: hours for queue_id, hours in peaks.items() if hours}
         shards = {shard for each in clusters.values() for shard in each.shards}
         for known in (self.shards, self.shard_ms, self.shard_overloaded_since_ms):
             for shard in known.keys() - shards:
