@@ -214,6 +214,11 @@ class Draft:
         seen = self.history.parts.get((queue.queue_id, part.number))
         return seen.last.asked if seen is not None else 0.0
 
+    def top_group_of(self, queue: Queue, part: Part) -> float:
+        """The share of a loop that the busiest message group of a part asks for."""
+        seen = self.history.parts.get((queue.queue_id, part.number))
+        return seen.last.asked * seen.last.top_group if seen is not None else 0.0
+
     def hand_with_room(self, account: str, asked: float, most: float = STOP_AT) -> list[str]:
         """The clusters of the account that may take a part that asks for this share of a loop, and
         stay below a load."""

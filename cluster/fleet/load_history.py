@@ -19,12 +19,20 @@ from cluster.fleet.loads import (
     utilisation,
 )
 from cluster.fleet.plan_table import Cluster
-from cluster.fleet.thresholds import RELIEVE_ABOVE, full_clusters, is_hot, is_uneven
+from cluster.fleet.thresholds import (
+    KEPT_MS,
+    RELIEVE_ABOVE,
+    SPLIT_AT,
+    full_clusters,
+    is_hot,
+    is_uneven,
+)
 
 MINUTE_MS = 60_000
 WATCHED_MINUTES = 30
 _WEEK_DAYS = 7
 _DAY_MS = 86_400_000
+_HOUR_MS = 3_600_000
 
 _Key = TypeVar("_Key", int, str)
 
@@ -88,6 +96,8 @@ class LoadHistory:
         self.shard_ms: dict[int, int] = {}
         """The time of the report of each shard in `shards`."""
         self.parts: dict[tuple[str, int], PartSeen] = {}
+        self._peaks: dict[str, dict[int, float]] = {}
+        """The most that was asked of each queue that was worth a split, by hour, within KEPT_MS."""
         self._days: dict[int, float] = {}
         self._forget_ms = 0
 
@@ -96,10 +106,15 @@ class LoadHistory:
     ) -> None:
         """Take over the newest report of each host; one that is known already changes nothing."""
         fresh: dict[str, list[HostLoad]] = {name: [] for name in clusters}
+        asked: dict[str, float] = {}
         for report in reports:
             if report.cluster in fresh and now_ms - report.at_ms <= LATE_MS:
                 fresh[report.cluster].append(report)
-                self._observe_shards(report)
+                self._observe_shards(report, asked)
+        for queue_id, total in asked.items():
+            if total >= SPLIT_AT:
+                hours = self._peaks.setdefault(queue_id, {})
+                hours[now_ms // _HOUR_MS] = max(hours.get(now_ms // _HOUR_MS, 0.0), total)
         for name, hosts in fresh.items():
             self._observe_cluster(clusters[name], hosts, now_ms)
         self.ill = frozenset(n for n, hosts in fresh.items() if len(hosts) < clusters[n].hosts)
@@ -125,6 +140,13 @@ class LoadHistory:
         before, today = self._days.get(day - _WEEK_DAYS), self._days.get(day)
         return max(0.0, today - before) if before is not None and today is not None else 0.0
 
+    def peak(self, queue_id: str, now_ms: int) -> float:
+        """The most that was asked of all parts of a queue within KEPT_MS, as far as it is known; 0
+        if it was not worth a split."""
+        first = (now_ms - KEPT_MS) // _HOUR_MS
+        hours = self._peaks.get(queue_id, {}).items()
+        return max((asked for hour, asked in hours if hour > first), default=0.0)
+
     def _observe_cluster(self, cluster: Cluster, hosts: list[HostLoad], now_ms: int) -> None:
         name = cluster.name
         is_silent = 2 * len(hosts) <= cluster.hosts
@@ -136,7 +158,8 @@ class LoadHistory:
         is_over = not is_silent and self.utilisation[name].load > RELIEVE_ABOVE
         _since(self.overloaded_since_ms, name, is_over, now_ms)
 
-    def _observe_shards(self, report: HostLoad) -> None:
+    def _observe_shards(self, report: HostLoad, asked: dict[str, float]) -> None:
+        """Add to what is asked of each queue."""
         for shard in report.shards:
             if self.shard_ms.get(shard.shard, -1) >= report.at_ms:
                 continue
@@ -150,12 +173,19 @@ class LoadHistory:
                 if seen is None:
                     seen = self.parts[key] = PartSeen()
                 seen.add(report.at_ms, shard, load)
+                asked[load.queue] = asked.get(load.queue, 0.0) + load.asked
 
     def _forget(self, clusters: Mapping[str, Cluster], now_ms: int) -> None:
         """Drop what is too old to count, once a minute."""
         self._forget_ms = now_ms + MINUTE_MS
         oldest_ms = now_ms - WATCHED_MINUTES * MINUTE_MS
         self.parts = {k: seen for k, seen in self.parts.items() if seen.at_ms >= oldest_ms}
+        first = (now_ms - KEPT_MS) // _HOUR_MS
+        peaks = {
+            queue_id: {hour: most for hour, most in hours.items() if hour > first}
+            for queue_id, hours in self._peaks.items()
+        }
+        self._peaks = {queue_id: hours for queue_id, hours in peaks.items() if hours}
         shards = {shard for each in clusters.values() for shard in each.shards}
         for known in (self.shards, self.shard_ms, self.shard_overloaded_since_ms):
             for shard in known.keys() - shards:

@@ -18,7 +18,7 @@ from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.turn_sample import QueueShare
 
-_USUAL = 0.05
+USUAL = 0.05
 """Weight of a window in what is usual."""
 _SYNCS_MIN = 20
 """Syncs of a window that say how long one takes now."""
@@ -111,7 +111,7 @@ class LoadMeter:
             return 1.0
         sync_s = (counters.sync_s - before.sync_s) / syncs
         usual_s = self._usual_sync_s or sync_s
-        self._usual_sync_s = usual_s + _USUAL * (sync_s - usual_s)
+        self._usual_sync_s = usual_s + USUAL * (sync_s - usual_s)
         return sync_s / usual_s if usual_s else 1.0
 
     def _of_shard(

@@ -15,6 +15,9 @@ _TRIED_MAX = 32
 """Parts that are looked at for one cluster in one plan."""
 _LEAST = 0.01
 """A part that asks for less of a loop is not worth a move for balance."""
+_LIGHT = 0.10
+"""A part that asks for more is moved for balance only if no lighter one is there: its queue could
+not be split for ten minutes, and is the one to be split if more is asked of it."""
 
 
 def empty_clusters(draft: Draft) -> None:
@@ -69,7 +72,9 @@ def balance(draft: Draft) -> None:
         if draft.now_ms - since_ms < UNEVEN_MS:
             continue
         why = reason(Why.UNEVEN, cluster=name, load=counted.load(name), mean=mean)
-        for load, queue, part in draft.parts_of(draft.fleet.clusters[name].shards)[:_TRIED_MAX]:
+        parts = draft.parts_of(draft.fleet.clusters[name].shards)
+        parts.sort(key=lambda each: each[0].asked > _LIGHT)  # within these the busiest first
+        for load, queue, part in parts[:_TRIED_MAX]:
             if counted.load(name) <= mean or counted.leaving[name] >= TRANSFERS_MAX:
                 break
             share = counted.share(name, load.asked)

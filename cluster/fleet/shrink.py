@@ -12,7 +12,7 @@ from cluster.fleet.draft import Draft
 from cluster.fleet.load_history import WATCHED_MINUTES
 from cluster.fleet.plan_table import Change, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Why, reason
-from cluster.fleet.thresholds import FIFO_SHRINK_BELOW, SHRINK_BELOW
+from cluster.fleet.thresholds import FIFO_SHRINK_BELOW, SHRINK_BELOW, SPLIT_AT
 
 AT_ONCE_SHARE, AT_ONCE_MAX = 0.10, 8
 
@@ -75,6 +75,10 @@ def _half(parts: Collection[Part]) -> int:
 def _hindrance(
     draft: Draft, queue: Queue, leaving: list[Part], minutes: dict[Part, int]
 ) -> Reason | None:
+    left = _half(leaving) if queue.is_fifo else len(queue.open_parts) - len(leaving)
+    peak = draft.history.peak(queue.queue_id, draft.now_ms)
+    if peak / left >= SPLIT_AT:
+        return reason(Why.BUSY_LATELY, asked=peak)
     for part, seen in minutes.items():
         if seen < WATCHED_MINUTES:
             return reason(Why.UNSEEN, part=part.number, minutes=seen)

@@ -16,6 +16,7 @@ from cluster.fleet.thresholds import (
     FIFO_HOT_WINDOWS,
     FIFO_SPLIT_AT,
     GROUP_MAX,
+    HOT_PART,
     HOT_WINDOWS,
     PART_WANTED,
     SPLIT_AT,
@@ -78,8 +79,9 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     for several loops hot until its next change, so it gets as many at once as none is hot with."""
     total = _asked(draft, queue)
     present = len(queue.open_parts)
-    most = max(2 * present, math.floor(total / SPLIT_AT) + 1)
-    wanted = min(most, _most(queue), max(present + 1, math.ceil(total / PART_WANTED)))
+    most = min(max(2 * present, _that_are_not_hot(draft, queue, total)), _most(queue))
+    most = min(most, draft.budget + (0 if queue.is_fifo else present))
+    wanted = min(most, max(present + 1, math.ceil(total / PART_WANTED)))
     if queue.is_fifo:
         asked = {part: draft.asked_of(queue, part) for part in queue.open_parts}
         return draft.replace(Kind.SPLIT, queue, asked, wanted, _why(draft, *hot[0]))
@@ -105,20 +107,30 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     )
 
 
+def _that_are_not_hot(draft: Draft, queue: Queue, total: float) -> int:
+    """The number of parts of which none is hot, on a busy shard either: the one with the busiest
+    group has that and its part of the rest."""
+    parts = queue.open_parts if queue.is_fifo else ()
+    group = max((draft.top_group_of(queue, part) for part in parts), default=0.0)
+    rest = HOT_PART - group
+    return math.floor((total - group) / rest) + 1 if rest > 0 else PARTS_MAX
+
+
 def _places(
     draft: Draft, queue: Queue, hottest: tuple[PartSeen, Part], asked: float, count: int
 ) -> list[int]:
     """Of the account's hand, which grows if all of it is full or has a part of the queue.
 
-    A queue that asks for more than two loops fits nowhere even when it is halved. It goes where
-    less is asked then than on its shard now, or it could never be split.
+    A queue that asks for several loops may fit nowhere, even in parts, or only in too few of them.
+    It goes where less is asked then than on its shard now, or it would stay there as it is.
     """
     names = draft.hand_with_room(queue.account, asked)
     opens = draft.places(queue, asked, count, names)
-    if not opens and hottest[0].last.asked > STOP_AT:
+    if len(opens) < count and hottest[0].last.asked > STOP_AT:
         names = draft.hand_with_room(queue.account, asked, 1.0)
         now = draft.counted.shard(hottest[1].shard)
-        opens = draft.places(queue, asked, count, names, 1.0, now - asked / 2)
+        most = max(STOP_AT, now - asked / 2)
+        opens = draft.places(queue, asked, count, names, 1.0, most)
     if len(opens) < count:
         draft.grow_hand(queue.account)
     return opens

@@ -183,7 +183,7 @@ class Removal:
 
 
 class Failure(enum.Enum):
-    """What a call that failed had met. The first three are as they must be; each of the next two is
+    """The cause of a call that failed. The first three are as they must be; each of the next two is
     noted beside it."""
 
     OUTAGE = "on queues of a cluster that stood still"

@@ -183,10 +183,12 @@ class Usage:
         a clock that is ahead."""
         today = datetime.fromtimestamp(self._wall_s(), UTC).date()
         try:
-            days = (date.fromisoformat(row.day) - today).days
+            day = date.fromisoformat(row.day)
         except ValueError:
             return False
-        return -self._days_kept <= days <= 1 and all(0 <= each <= COUNTER_MAX for each in row[3:])
+        is_plain = day.isoformat() == row.day  # there are other ways to write it
+        is_kept = -self._days_kept <= (day - today).days <= 1
+        return is_plain and is_kept and all(0 <= each <= COUNTER_MAX for each in row[3:])
 
     def take_over(self, gateway: str, rows: list[UsageRow]) -> None:
         """Keep what a gateway counted."""

@@ -12,6 +12,8 @@ import pytest
 
 from cluster.fleet import draft, plan
 from cluster.fleet.counted import Counted
+from cluster.fleet.load_history import LoadHistory
+from cluster.tests.fleet.at_scale import run
 from cluster.tests.fleet.at_scale.planners import Bugs
 from cluster.tests.fleet.at_scale.run import SMALL, Simulation
 
@@ -24,6 +26,16 @@ def test_a_small_fleet_keeps_the_rules() -> None:
     figures = Simulation(TINY, 1).run()
     assert not figures.findings
     assert figures.kinds
+
+
+def test_a_run_explains_its_greatest_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "RATIO_MAX", 1.0)
+    figures = Simulation(TINY, 1, explains=True).run()
+    first, queue, *_ = figures.explained
+    assert " times; queues below 0.3 %: " in first
+    assert " parts, " in queue
+    named = [line for line in figures.explained if not line.startswith("  ")]
+    assert len(named) == len([each for each in figures.ratios if each > 1.0])
 
 
 @pytest.mark.slow
@@ -48,11 +60,15 @@ def test_a_run_is_repeated_by_its_seed() -> None:
         (Bugs(writes_unchecked=True, two_planners=True), "from another version", range(11, 21)),
         (Bugs(two_planners=True), "without the key", range(3)),
         (Bugs(cleans_by_age=True), "twice in ten minutes", range(3)),
-        (Bugs(reports_served=True), "is busy and loses a part", range(23, 28)),
+        (Bugs(reports_served=True), "is busy and loses a part", range(29, 31)),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",
 )
-def test_a_planted_bug_is_found(bugs: Bugs, finding: str, seeds: range) -> None:
+def test_a_planted_bug_is_found(
+    bugs: Bugs, finding: str, seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In hours, in which no queue that was busy would be shrunk."""
+    monkeypatch.setattr(LoadHistory, "peak", lambda *_: 0.0)
     assert_found(finding, seeds, bugs)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cluster.fleet.plan_table import Kind
 from cluster.fleet.reasons import Why
 from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals
@@ -95,12 +97,34 @@ def test_two_thresholds_lie_between_split_and_shrink() -> None:
     assert of_kind(fleet.plan(), Kind.SHRINK)
 
 
+@pytest.mark.parametrize(("parts", "kept"), [(2, True), (3, False)])
+def test_a_queue_keeps_the_parts_that_it_needed_within_a_day(parts: int, *, kept: bool) -> None:
+    """It has its hour each day. Who takes parts from it may not split it for an hour."""
+    fleet = idle(parts=parts)
+    for number in (0, 1):  # none of them is hot
+        fleet.ask("q", number, 0.3)
+    fleet.report()
+    for number in (0, 1):
+        fleet.ask("q", number, 0.02)
+    fleet.report(7200)
+    made = fleet.plan()
+    assert (("shrink", "q", Why.BUSY_LATELY) in refusals(made)) is kept
+    assert bool(made.changes) is not kept
+    if not kept:
+        return
+    assert "asked for 0.6 loops" in str(made.refusals[0].reason)
+    fleet.now_ms += 22 * 3_600_000
+    fleet.report(HALF_HOUR_S)
+    assert of_kind(fleet.plan(), Kind.SHRINK)
+
+
 def test_no_split_is_undone_within_an_hour() -> None:
     fleet = SmallFleet()
     fleet.queue("q", 0)
     fleet.ask("q", 0, 0.6)
     fleet.report(30)
     fleet.apply(fleet.plan())
+    fleet.history._peaks.clear()  # an operator split it
     for number in (0, 1):
         fleet.ask("q", number, 0.0)
     fleet.report(3590)

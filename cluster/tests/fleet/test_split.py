@@ -178,7 +178,7 @@ def test_parts_at_most_double_whatever_is_asked() -> None:
     fleet = SmallFleet(clusters=4)
     fleet.queue("q", 0, 3)
     for number in (0, 1):
-        fleet.ask("q", number, 0.95)
+        fleet.ask("q", number, 0.78)
     fleet.report(30)
     (change,) = of_kind(fleet.plan(), Kind.SPLIT)
     assert len(change.opens) == 2
@@ -205,15 +205,38 @@ def test_a_queue_that_asks_for_three_loops_is_split_so_that_no_part_is_hot(is_fi
     fleet.report(60)
     made = fleet.plan()
     (change,) = of_kind(made, Kind.SPLIT)
-    assert len(change.opens) == 6 + is_fifo
+    assert len(change.opens) == 7 + is_fifo
     assert len({shard // 3 for shard in (0, *change.opens)}) == 4, "over all clusters of the hand"
     fleet.apply(made)
-    fleet.ask("q", 0, 3.0 / 7 * (not is_fifo))
+    fleet.ask("q", 0, 3.0 / 8 * (not is_fifo))
     for part in fleet.records.queues["q"].open_parts:
-        fleet.ask("q", part.number, 3.0 / 7, top_group=0.1)
+        fleet.ask("q", part.number, 3.0 / 8, top_group=0.1)
     fleet.records.emptied.add(("q", 0))
     fleet.report(600)
     assert not of_kind(fleet.plan(), Kind.SPLIT)
+
+
+def test_a_queue_of_several_loops_gets_all_its_parts_though_shards_are_busy() -> None:
+    """With the few that fit below 80 % each of them would be hot until the next change."""
+    fleet = SmallFleet(clusters=4)
+    for shard in range(1, 12):
+        fleet.other[shard] = 0.2 if shard in (3, 7) else 0.5
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 2.5)
+    fleet.report(30)
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    assert len(change.opens) == 6
+    assert max(change.given) < 0.4
+
+
+def test_the_busiest_group_counts_for_the_parts_of_a_fifo_queue() -> None:
+    """The part that has it has its share of the others, too: of three it would be hot at once."""
+    fleet = SmallFleet(clusters=4)
+    fleet.queue("q.fifo", 0, is_fifo=True)
+    fleet.ask("q.fifo", 0, 1.27, top_group=0.24)
+    fleet.report(60)
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    assert len(change.opens) == 5
 
 
 def test_a_queue_has_sixty_four_parts_at_most() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from heapq import nlargest
 
+from cluster.fleet.load_meter import USUAL
 from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
 from cluster.fleet.plan_table import Cluster
 from cluster.tests.fleet.at_scale.traffic import Traffic
@@ -12,6 +13,10 @@ from cluster.tests.fleet.fleet_records import FleetRecords
 
 FOLLOWING = 0.15
 """A follower's share of the loop time that a request takes its leader."""
+SLOW = 3.0
+"""A sync of a slow cluster takes so many times as long."""
+_SAID_FROM = 0.01
+"""The share of a loop from which a part may be reported."""
 _REPORTED = 8
 """Parts that a shard reports besides those of split queues."""
 
@@ -26,7 +31,11 @@ class ClusterModel:
         self.leader = {shard: n % cluster.hosts for n, shard in enumerate(cluster.shards)}
         self.led_since_ms = dict.fromkeys(cluster.shards, 0)
         self.asked: dict[int, float] = {}
+        self.whole = 0.0
+        """The load of parts that are hot and cannot be split."""
         self.slow_until_ms = 0
+        self._usual = 1.0
+        """The usual time of a sync, as hosts hold it: it follows that of now."""
         self.down_since_ms = 0
         """The time at which it lost its majority, 0 while it has one."""
 
@@ -48,10 +57,18 @@ class ClusterModel:
     @property
     def load(self) -> float:
         """The share of its hosts' loops that is asked, without a bound."""
-        if not self.alive:
-            return 0.0
-        followers = len(self.alive) - 1
-        return sum(self.asked.values()) * (1 + FOLLOWING * followers) / len(self.alive)
+        return _of_hosts(sum(self.asked.values()), len(self.alive))
+
+    @property
+    def load_that_can_be_split(self) -> float:
+        """The same without parts that are hot and stay whole."""
+        return _of_hosts(sum(self.asked.values()) - self.whole, len(self.alive))
+
+    @property
+    def share(self) -> float:
+        """The load that can be split, with all hosts: a cluster that has lost one heals itself,
+        and nothing moves meanwhile."""
+        return _of_hosts(sum(self.asked.values()) - self.whole, self.cluster.hosts)
 
     def _elect(self, now_ms: int) -> None:
         self.down_since_ms = 0 if self.serves else self.down_since_ms or now_ms
@@ -68,7 +85,10 @@ class ClusterModel:
         one reports what it served, and nothing of its latency."""
         if not self.serves:
             return []
-        latency = 3.0 if at_ms < self.slow_until_ms else 1.0
+        is_slow = at_ms < self.slow_until_ms
+        sync = SLOW if is_slow else 1.0
+        self._usual += USUAL * (sync - self._usual)
+        latency = sync / self._usual
         asked = dict.fromkeys(self.alive, 0.0)
         led: dict[int, list[ShardLoad]] = {host: [] for host in self.alive}
         for shard, leader in self.leader.items():
@@ -76,7 +96,7 @@ class ClusterModel:
             for host in self.alive:
                 asked[host] += load if host == leader else FOLLOWING * load
             of_shard, seen = tuple(parts.get(shard, ())), latency
-            if served and latency > 1:
+            if served and is_slow:
                 of_shard, seen = tuple(p._replace(asked=p.asked / 10) for p in of_shard), 1.0
             since_ms = self.led_since_ms[shard]
             led[leader].append(ShardLoad(shard, load, since_ms, seen, parts=of_shard))
@@ -100,9 +120,8 @@ class Clusters:
         self._traffic = traffic
         self._chance = chance
         self.models: dict[str, ClusterModel] = {}
-        self._parts: dict[int, list[PartLoad]] = {}
-        self.whole: dict[str, float] = {}
-        """Load by cluster of parts that are hot and cannot be split."""
+        self.parts: dict[int, list[PartLoad]] = {}
+        """Those that shards report."""
         for cluster in records.clusters.values():
             self.add(cluster)
 
@@ -119,12 +138,15 @@ class Clusters:
         queues = self._records.queues
         for queue_id, traffic in self._traffic.busy.items():
             queue = queues[queue_id]
+            if len(queue.parts) == 1 and (load := self._traffic.of_queue(traffic)) < _SAID_FROM:
+                asked[queue.parts[0].shard] += load
+                continue
             for part, load, group in self._traffic.of_parts(queue, traffic):
                 asked[part.shard] += load
                 report = PartLoad(queue_id, part.number, load, group)
                 if len(queue.parts) > 1:
                     told.setdefault(part.shard, []).append(report)
-                elif load >= 0.01:
+                else:
                     busiest[part.shard].append((load, queue_id, report))
                 if load >= 0.3 and (not queue.can_split or group > 0.6):
                     whole[part.shard] += load
@@ -137,12 +159,8 @@ class Clusters:
         for model in self.models.values():
             for shard in model.cluster.shards:
                 model.asked[shard] = asked[shard] + self._traffic.others(shard)
-            followers = max(0, len(model.alive) - 1)
-            unsplit = sum(whole[shard] for shard in model.cluster.shards)
-            self.whole[model.cluster.name] = (
-                unsplit * (1 + FOLLOWING * followers) / max(1, len(model.alive))
-            )
-        self._parts = {
+            model.whole = sum(whole[shard] for shard in model.cluster.shards)
+        self.parts = {
             shard: [*(each[2] for each in nlargest(_REPORTED, found)), *told.get(shard, ())]
             for shard, found in busiest.items()
         }
@@ -152,5 +170,10 @@ class Clusters:
         return [
             report
             for model in self.models.values()
-            for report in model.reports(at_ms, self._parts, served)
+            for report in model.reports(at_ms, self.parts, served)
         ]
+
+
+def _of_hosts(asked: float, hosts: int) -> float:
+    """The mean share of the loops of so many hosts, of which one leads what is asked."""
+    return asked * (1 + FOLLOWING * (hosts - 1)) / hosts if hosts else 0.0

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from cluster.fleet.choices import choose_shard
 from cluster.fleet.loads import REPORT_MS, HostLoad
 from cluster.fleet.new_queues import QueueCounts
+from cluster.fleet.plan import ILL_SHARE
 from cluster.fleet.plan_table import Change, Cluster, Part, Queue
 from cluster.tests.fleet.at_scale.clusters import Clusters
+from cluster.tests.fleet.at_scale.explained import Explained
 from cluster.tests.fleet.at_scale.faults import Faults
 from cluster.tests.fleet.at_scale.planners import Bugs, PlannerModel
 from cluster.tests.fleet.at_scale.traffic import Traffic, skewed
@@ -19,6 +21,8 @@ from cluster.tests.fleet.fleet_records import FleetRecords
 from cluster.tests.fleet.judge import Judge
 from visibility.rules.queue_parts import RETRIES_OVER_MS
 
+RATIO_MAX = 1.3
+"""Greatest load of a cluster, divided by the mean, over ten minutes."""
 START_MS = 1_800_000_000_000
 _MEAN_LOAD = 0.5
 _MEASURED = 60
@@ -50,6 +54,8 @@ class Figures:
 
     ratios: list[float] = field(default_factory=list)
     """Greatest divided by mean load of clusters, means of ten minutes, over what can be split."""
+    not_counted: int = 0
+    """Times ten minutes in which a zone was lost, so that nothing may be changed."""
     above: int = 0
     """Cluster reports above 85 %, over what can be split, of all of `reports`."""
     above_all: int = 0
@@ -60,8 +66,10 @@ class Figures:
     findings: list[str] = field(default_factory=list)
     share_max: float = 0.0
     parts: int = 0
+    explained: list[str] = field(default_factory=list)
+    """Lines on the greatest clusters above RATIO_MAX, if they were wanted."""
     by_hour: list[tuple[float, float]] = field(default_factory=list)
-    """Mean and greatest load of each hour's last ten minutes."""
+    """Mean and greatest load of each hour's last ten minutes that count."""
 
     def ratio(self, share: float) -> float:
         """The ratio that this share of the ten minutes does not exceed."""
@@ -71,7 +79,9 @@ class Figures:
 class Simulation:
     """One run of one seed."""
 
-    def __init__(self, size: Size, seed: int, bugs: Bugs | None = None) -> None:
+    def __init__(
+        self, size: Size, seed: int, bugs: Bugs | None = None, explains: bool = False
+    ) -> None:
         self._size = size
         self._bugs = bugs or Bugs()
         self.chance = random.Random(seed)
@@ -90,8 +100,10 @@ class Simulation:
         """The time of the next event of each draining part, and the time of its closing."""
         self._late: deque[list[HostLoad]] = deque(maxlen=3)
         self._recent: deque[dict[str, float]] = deque(maxlen=_MEASURED)
+        self._last = (0.0, 0.0)
         self._faults = Faults(self, size.faults, size.slow_s)
         self.figures = Figures()
+        self._explained = Explained(self, _MEASURED) if explains else None
         self._create_all()
 
     def _create_all(self) -> None:
@@ -146,6 +158,8 @@ class Simulation:
         for planner in self.planners:
             made = planner.tick(self.now_ms, self._bugs, self._apply)
             if made is not None:
+                if self._explained is not None:
+                    self._explained.refused(made)
                 for refusal in made.refusals:
                     self.figures.refusals[refusal.reason.why.value] += 1
         self._finish_drains()
@@ -210,30 +224,46 @@ class Simulation:
 
     def _measure(self, is_measured: bool) -> None:
         figures, models = self.figures, self.clusters.models
-        loads = {
-            name: (model.load, model.load - self.clusters.whole[name])
+        serving = {
+            name: model
             for name, model in models.items()
             if model.serves and not self.records.clusters[name].is_draining
         }
-        self._recent.append({name: split for name, (_, split) in loads.items()})
+        ill = sum(len(model.alive) < model.cluster.hosts for model in models.values())
+        is_stopped = ill > max(1, ILL_SHARE * len(models))
+        shares = {} if is_stopped else {name: model.share for name, model in serving.items()}
+        self._recent.append(shares)
+        if self._explained is not None:
+            self._explained.step()
         if not is_measured:
             return
-        figures.reports += len(loads)
-        figures.above += sum(split > 0.85 for _, split in loads.values())
-        figures.above_all += sum(load > 0.85 for load, _ in loads.values())
-        if (self.now_ms - START_MS) % (_MEASURED * REPORT_MS) == 0:
-            mean, greatest = self._of_ten_minutes()
-            if not mean:
-                return
-            figures.ratios.append(greatest / mean)
-            if (self.now_ms - START_MS) % 3_600_000 == 0:
-                figures.by_hour.append((mean, greatest))
+        figures.reports += len(serving)
+        figures.above += sum(each.load_that_can_be_split > 0.85 for each in serving.values())
+        figures.above_all += sum(each.load > 0.85 for each in serving.values())
         figures.share_max = self._judge.share_max
+        if (self.now_ms - START_MS) % (_MEASURED * REPORT_MS) == 0:
+            self._count_ten_minutes()
+        if (self.now_ms - START_MS) % 3_600_000 == 0:
+            figures.by_hour.append(self._last)
 
-    def _of_ten_minutes(self) -> tuple[float, float]:
+    def _count_ten_minutes(self) -> None:
+        figures = self.figures
+        mean, greatest, name = self._of_ten_minutes()
+        if not mean:
+            figures.not_counted += 1
+            return
+        if self._explained is not None and greatest > RATIO_MAX * mean:
+            figures.explained += self._explained.lines(name, greatest, mean)
+        figures.ratios.append(greatest / mean)
+        self._last = mean, greatest
+
+    def _of_ten_minutes(self) -> tuple[float, float, str]:
         """Mean and greatest of the loads of clusters that were there all the time."""
         names = set.intersection(*(set(each) for each in self._recent))
         if not names:
-            return 0.0, 0.0
-        means = [sum(each[name] for each in self._recent) / len(self._recent) for name in names]
-        return sum(means) / len(means), max(means)
+            return 0.0, 0.0, ""
+        means = {
+            name: sum(each[name] for each in self._recent) / len(self._recent) for name in names
+        }
+        most = max(means, key=lambda name: means[name])
+        return sum(means.values()) / len(means), means[most], most
