@@ -187,10 +187,10 @@ function leavesOf(body) {
   const found = [];
   const walk = (value, path) => {
     if (found.length >= LEAVES) return;
-    if (value !== null && typeof value === "object")
+    if (value !== null && typeof value === "object") {
       for (const [name, inner] of Object.entries(value))
         if (!/[.[\]]/.test(name)) walk(inner, Array.isArray(value) ? `${path}[${name}]` : path ? `${path}.${name}` : name);
-    else if (path && isPlain(value) && !/["=<>^\n]/.test(path)) found.push([path, String(value)]);
+    } else if (path && isPlain(value) && !/["=<>^\n]/.test(path)) found.push([path, String(value)]);
   };
   try {
     walk(JSON.parse(body ?? ""), "");
