@@ -31,7 +31,7 @@ const UNITS = /** @type {[string, number][]} */ ([["d", 86400], ["h", 3600], ["m
 
 /** The conditions in the query of an address. @returns {Conditions} */
 export function conditionsOf(/** @type {URLSearchParams} */ query, known = MESSAGES) {
-  const found = [...known].map((name) => [name, query.get(name)]);
+  const found = [...query].filter(([name]) => known.has(name));
   return Object.fromEntries(found.filter(([, value]) => value));
 }
 
