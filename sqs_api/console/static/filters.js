@@ -219,7 +219,7 @@ export function suggestions(/** @type {string} */ typed, /** @type {Set<string>}
     ...meanings(given, known),
     ...[...fitting(seen), ...fitting(of)].map((text) => ({ text, hint: "", isWhole: true })),
     ...stubs.map(([text, , hint]) => ({ text, hint, isWhole: false })),
-    ...(given === "" ? seen.map((text) => ({ text, hint: "here", isWhole: true })) : []),
+    ...(given === "" ? seen.map((text) => ({ text, hint: known.has("json") ? "on this page" : "", isWhole: true })) : []),
   ];
   const first = new Map();
   found.forEach((one) => first.has(one.text) || first.set(one.text, one));

@@ -249,9 +249,8 @@ export async function showMessages(screen) {
         + "holdfast:ReadMessageBodies."),
     el(
       "form",
-      { class: "search filtered", onsubmit: submitted },
-      filter.element,
-      button("Search", () => {}, { type: "submit", class: "main" }),
+      { class: "search", onsubmit: submitted },
+      el("div", { class: "filter-row" }, filter.element, button("Search", () => {}, { type: "submit", class: "main" })),
       queue.may.includes("holdfast:ReadMessageBodies") && columns.fold,
     ),
     failureLine(queue, query.get("failure"), signal),

@@ -181,7 +181,7 @@ export async function showRedrive(screen) {
         ? el("p", {}, `${count(sequences.length)} selected messages`)
         : [
           failureLine(queue, query.get("failure"), signal),
-          el("div", { class: "field filtered" }, el("span", {}, "Only messages that match"), filter.element),
+          el("div", { class: "field" }, el("span", {}, "Only messages that match"), filter.element),
         ],
       !sequences && queue.may.includes("holdfast:ReadMessageBodies") && edit.elements,
       el("div", { class: "search" }, field("To", destination), field("Reason", reason)),
