@@ -23,7 +23,7 @@ const COLUMNS = [
   ["State", ""],
   ["Sent", "wide"],
   ["Receives", "number wide"],
-  ["Size", "number wide"],
+  ["Size", "number wide wider"],
   ["Body", "body"],
 ];
 /** The beginning is that of the redrive for messages that it moved. */
