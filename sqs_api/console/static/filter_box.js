@@ -26,6 +26,7 @@ export class FilterBox {
     this.texts = conditionsOf(query, known);
     this.changed = changed;
     this.seen = seen;
+    this.placeholder = placeholder;
     this.typed = typed;
     /** @type {ReturnType<typeof suggestions>} */
     this.offered = [];
@@ -33,7 +34,7 @@ export class FilterBox {
     this.chips = el("span", { class: "chips", role: "group", "aria-label": "Conditions" });
     this.input = el("input", { type: "search", role: "combobox", "aria-label": label, "aria-autocomplete": "list",
       "aria-expanded": "false", "aria-controls": this.id, "aria-describedby": `${this.id}-wrong`, autocomplete: "off",
-      autocapitalize: "off", spellcheck: "false", enterkeyhint: "search", placeholder,
+      autocapitalize: "off", spellcheck: "false", enterkeyhint: "search",
       oninput: () => this._typed(), onkeydown: (event) => this._key(event), onclick: () => this.offer(),
       onblur: () => this._close() });
     this.list = el("ul", { id: this.id, role: "listbox", "aria-label": "Suggestions", hidden: true,
@@ -91,6 +92,7 @@ export class FilterBox {
       return button(text, () => this._remove(name, value), { class: "chip", "aria-label": `Remove ${text}`, title: text });
     }));
     this.chips.hidden = Object.keys(this.texts).length === 0;
+    this.input.placeholder = this.chips.hidden ? this.placeholder : "";
   }
 
   _typed() {

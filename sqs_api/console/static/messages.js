@@ -51,6 +51,7 @@ export async function showMessages(screen) {
   let after = query.get("after") ?? ""; // a page's token
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
+  const failure = failureLine(queue, query.get("failure"), signal);
   const columns = new Columns(name, () => list.show());
   const list = resource({ what: "The messages", ask, show, signal, fail });
   const matches = new MatchCount(name, signal, fail);
@@ -111,6 +112,7 @@ export async function showMessages(screen) {
   /** Search for what the box says. */
   function begin() {
     asked = filter.texts;
+    failure.hidden = !asked.failure;
     after = "";
     matches.forget();
     keep(path, address());
@@ -253,7 +255,7 @@ export async function showMessages(screen) {
       el("div", { class: "filter-row" }, filter.element, button("Search", () => {}, { type: "submit", class: "main" })),
       queue.may.includes("holdfast:ReadMessageBodies") && columns.fold,
     ),
-    failureLine(queue, query.get("failure"), signal),
+    failure,
     matches.place,
     chosen,
     searching,
