@@ -373,6 +373,7 @@ def test_one_id_is_found(browser: Any, opened: NodeProcess, slow: bool) -> None:
     operator.click("Search")
     row = operator.tab.page.locator("tbody tr").filter(has_text="10999")
     row.wait_for()
+    operator.tab.page.locator(".matches", has_text="1 match").wait_for()
 
     assert operator.done <= 4
     assert operator.tab.page.locator("tbody tr").count() == 1

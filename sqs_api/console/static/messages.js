@@ -91,12 +91,13 @@ export async function showMessages(screen) {
   /** The page at the token. A search goes on to the first match by itself. */
   async function ask(mine) {
     Object.assign(progress, { isStopped: false, scanned: 0 });
+    const isFromFirst = after === "";
     for (;;) {
       const page = await get(ofQueue(name, "/messages"), { ...asked, token: after }, mine);
       progress.scanned += page.scanned;
       if (page.messages.length || !page.next || progress.isStopped) {
         page.messages.forEach((each) => messages.set(each.sequence, each));
-        return { ...page, scanned: progress.scanned, asked };
+        return { ...page, scanned: progress.scanned, asked, isFromFirst };
       }
       after = page.next;
       patch(searching, searchingOf());
@@ -134,7 +135,7 @@ export async function showMessages(screen) {
   function show(page) {
     const { messages: found } = page;
     fill(searching);
-    if (!list.state.isOther) matches.of(page.asked, after === "" && page.next === null ? found.length : null);
+    if (!list.state.isOther) matches.of(page.asked, found.length, page.isFromFirst && page.next === null);
     return [
       matchingOf(page.asked),
       found.length
