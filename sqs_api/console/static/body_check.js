@@ -3,38 +3,41 @@
 
 /** @typedef {{at: number, text: string}} Fault the place in the text, and a sentence */
 
+const BLANKS = /[ \t\n\r]*/y;
+const WORD = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/y;
+const ESCAPE = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
+
 /** The first place at which a text is no JSON; null if it is. @returns {Fault | null} */
 export function jsonFault(/** @type {string} */ text) {
   let at = 0;
   const fault = (what) => Object.assign(new Error(), { fault: { at: Math.min(at, text.length), text: what } });
-  const blank = () => (at += /^[ \t\n\r]*/.exec(text.slice(at, at + 4096))?.[0].length ?? 0);
+  const next = (/** @type {RegExp} */ pattern) => {
+    pattern.lastIndex = at;
+    return pattern.exec(text)?.[0] ?? "";
+  };
 
   function value() {
     blanks();
-    const next = text[at];
-    if (next === "{") return list("}", pair, "A name in quotes or } is expected.");
-    if (next === "[") return list("]", value, "A value or ] is expected.");
-    if (next === '"') return string();
-    const [word] = /^(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/.exec(text.slice(at, at + 400)) ?? [];
+    if (text[at] === "{") return list("}", pair);
+    if (text[at] === "[") return list("]", value);
+    if (text[at] === '"') return string();
+    const word = next(WORD);
     if (!word) throw fault(at >= text.length ? "A value is expected: the text ends." : "A value is expected: a text stands in double quotes.");
     at += word.length;
   }
 
   function blanks() {
-    for (let before = -1; before !== at;) {
-      before = at;
-      blank();
-    }
+    at += next(BLANKS).length;
   }
 
-  function list(end, item, expected) {
+  function list(end, item) {
     at += 1;
     blanks();
     if (text[at] === end) {
       at += 1;
       return;
     }
-    if (end === "}" && text[at] !== '"') throw fault(expected);
+    if (end === "}" && text[at] !== '"') throw fault("A name in quotes or } is expected.");
     for (;;) {
       item();
       blanks();
@@ -66,7 +69,7 @@ export function jsonFault(/** @type {string} */ text) {
       }
       if (text[at] < " ") throw fault("A text has no line break or tab: write \\n or \\t.");
       if (text[at] !== "\\") continue;
-      if (!/^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/.test(text.slice(at, at + 6))) throw fault("This is no escape: write \\\\ for a backslash.");
+      if (!next(ESCAPE)) throw fault("This is no escape: write \\\\ for a backslash.");
       at += 1;
     }
     at += 1;

@@ -65,12 +65,6 @@ export class FilterBox {
     }
   }
 
-  /** Have other conditions, such as those of an address. */
-  replace(/** @type {Record<string, string>} */ texts) {
-    this.texts = texts;
-    this._show();
-  }
-
   _add(more) {
     this.texts = withMore(this.texts, more);
     this.input.value = "";

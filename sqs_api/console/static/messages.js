@@ -9,7 +9,7 @@ import * as commands from "./commands.js";
 import { button, command, el, fill, link, patch, pickAll, row, table, time } from "./dom.js";
 import { failureLine } from "./failures.js";
 import { FilterBox, seenIn } from "./filter_box.js";
-import { MESSAGES, numbered } from "./filters.js";
+import { MESSAGES } from "./filters.js";
 import { bytes, count } from "./format.js";
 import { markedValue, preview } from "./hits.js";
 import { MatchCount } from "./match_count.js";
