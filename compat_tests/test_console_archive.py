@@ -13,6 +13,7 @@ from compat_tests.console_world import XSS, Held, count, sqs
 from compat_tests.facade import Credentials, eventually
 from compat_tests.lake_files import ask
 from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.test_console_jobs import Operator
 
 pytestmark = pytest.mark.slow
 
@@ -108,23 +109,26 @@ def test_a_deleted_queues_messages_are_searched_and_replayed(
     assert tab.faults == []
 
 
+@pytest.mark.parametrize("slow", [False, True], ids=["quick", "slow"])
 def test_a_message_known_by_its_id_is_replayed_in_six_steps(
-    browser: Any, archived: NodeProcess
+    browser: Any, archived: NodeProcess, slow: bool
 ) -> None:
     client = sqs(archived)
     client.create_queue(QueueName="shop")
     tab = tab_at(browser, archived, "/archive/shop")
-    page = tab.page
-    message_id = page.locator("tbody a[title]").first.get_attribute("title")
+    message_id = tab.page.locator("tbody a[title]").first.get_attribute("title")
     tab.go("/queues")
-    page.get_by_role("link", name="Archive", exact=True).click()
-    page.get_by_label("Queue", exact=True).fill("shop")
-    page.get_by_label("Message id").fill(message_id)
-    page.get_by_role("button", name="Search").click()
-    page.get_by_role("link", name=f"Replay {message_id}").click()
-    page.get_by_role("button", name="Send copies").click()
+    operator = Operator(tab, slow=slow)
+    operator.click("Archive")
+    operator.fill("Queue", "shop")
+    operator.fill("Message id", message_id)
+    operator.click("Search")
+    operator.click(f"Replay {message_id}")
+    operator.click("Send copies")
     tab.see("1 sent to shop")
 
+    assert operator.done == 6, "9 before"
+    assert operator.posted() == ["archive/shop/replays"]
     assert count(client, "shop") == 1
     assert tab.faults == []
     client.delete_queue(QueueUrl="shop")

@@ -45,8 +45,8 @@ class GivenFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     json: Annotated[
         str | None,
         Meta(
-            description="PATH=VALUE of a field of a JSON body, such as items[0].sku=A1, PATH^=VALUE: "
-            "it begins so, or PATH: it is there. Several conditions are one a line."
+            description="PATH=VALUE of a field of a JSON body, such as items[0].sku=A1, "
+            "PATH^=VALUE: it begins so, or PATH: it is there. Several conditions are one a line."
         ),
     ] = None
     failure: Annotated[

@@ -89,7 +89,8 @@ class SortedListing(Listing):
     tags: Annotated[
         str,
         Meta(
-            description="Conditions on tags, one a line: KEY=VALUE, KEY^=VALUE: it begins so, or KEY."
+            description="Conditions on tags, one a line: KEY=VALUE, KEY^=VALUE: it begins so, "
+            "or KEY."
         ),
     ] = ""
 

@@ -1,4 +1,4 @@
-"""Tags of queues in lists: those that the caller may see, conditions on them, and which there are."""
+"""Tags of queues in lists: those that the caller may see, conditions on them, and all keys."""
 
 from __future__ import annotations
 

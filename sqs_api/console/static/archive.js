@@ -159,8 +159,9 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   fill(
     view,
     el("h1", {}, "Archive of ", title),
-    el("form", { class: "search filtered", onsubmit: submitted }, filter.element, field("Order", order),
-      button("Search", () => {}, { type: "submit", class: "main" })),
+    el("form", { class: "search", onsubmit: submitted },
+      el("div", { class: "filter-row" }, filter.element, button("Search", () => {}, { type: "submit", class: "main" })),
+      field("Order", order)),
     list.place,
   );
   await list.read();

@@ -26,6 +26,7 @@ export class FilterBox {
     this.texts = conditionsOf(query, known);
     this.changed = changed;
     this.seen = seen;
+    this.placeholder = placeholder;
     this.typed = typed;
     /** @type {ReturnType<typeof suggestions>} */
     this.offered = [];
@@ -33,7 +34,7 @@ export class FilterBox {
     this.chips = el("span", { class: "chips", role: "group", "aria-label": "Conditions" });
     this.input = el("input", { type: "search", role: "combobox", "aria-label": label, "aria-autocomplete": "list",
       "aria-expanded": "false", "aria-controls": this.id, "aria-describedby": `${this.id}-wrong`, autocomplete: "off",
-      autocapitalize: "off", spellcheck: "false", enterkeyhint: "search", placeholder,
+      autocapitalize: "off", spellcheck: "false", enterkeyhint: "search",
       oninput: () => this._typed(), onkeydown: (event) => this._key(event), onclick: () => this.offer(),
       onblur: () => this._close() });
     this.list = el("ul", { id: this.id, role: "listbox", "aria-label": "Suggestions", hidden: true,
@@ -64,12 +65,6 @@ export class FilterBox {
     }
   }
 
-  /** Have other conditions, such as those of an address. */
-  replace(/** @type {Record<string, string>} */ texts) {
-    this.texts = texts;
-    this._show();
-  }
-
   _add(more) {
     this.texts = withMore(this.texts, more);
     this.input.value = "";
@@ -91,6 +86,7 @@ export class FilterBox {
       return button(text, () => this._remove(name, value), { class: "chip", "aria-label": `Remove ${text}`, title: text });
     }));
     this.chips.hidden = Object.keys(this.texts).length === 0;
+    this.input.placeholder = this.chips.hidden ? this.placeholder : "";
   }
 
   _typed() {
@@ -187,10 +183,10 @@ function leavesOf(body) {
   const found = [];
   const walk = (value, path) => {
     if (found.length >= LEAVES) return;
-    if (value !== null && typeof value === "object")
+    if (value !== null && typeof value === "object") {
       for (const [name, inner] of Object.entries(value))
         if (!/[.[\]]/.test(name)) walk(inner, Array.isArray(value) ? `${path}[${name}]` : path ? `${path}.${name}` : name);
-    else if (path && isPlain(value) && !/["=<>^\n]/.test(path)) found.push([path, String(value)]);
+    } else if (path && isPlain(value) && !/["=<>^\n]/.test(path)) found.push([path, String(value)]);
   };
   try {
     walk(JSON.parse(body ?? ""), "");

@@ -31,7 +31,7 @@ const UNITS = /** @type {[string, number][]} */ ([["d", 86400], ["h", 3600], ["m
 
 /** The conditions in the query of an address. @returns {Conditions} */
 export function conditionsOf(/** @type {URLSearchParams} */ query, known = MESSAGES) {
-  const found = [...known].map((name) => [name, query.get(name)]);
+  const found = [...query].filter(([name]) => known.has(name));
   return Object.fromEntries(found.filter(([, value]) => value));
 }
 
@@ -219,7 +219,7 @@ export function suggestions(/** @type {string} */ typed, /** @type {Set<string>}
     ...meanings(given, known),
     ...[...fitting(seen), ...fitting(of)].map((text) => ({ text, hint: "", isWhole: true })),
     ...stubs.map(([text, , hint]) => ({ text, hint, isWhole: false })),
-    ...(given === "" ? seen.map((text) => ({ text, hint: "here", isWhole: true })) : []),
+    ...(given === "" ? seen.map((text) => ({ text, hint: known.has("json") ? "on this page" : "", isWhole: true })) : []),
   ];
   const first = new Map();
   found.forEach((one) => first.has(one.text) || first.set(one.text, one));

@@ -6,7 +6,8 @@ import { compare, each } from "./filters.js";
 /** @typedef {Record<string, string>} Conditions */
 
 const PREVIEW = 300;
-const BEFORE = 40;
+const BEFORE = 16;
+const AFTER = 64;
 
 /** The places in a body that a filter asks for, as beginning and end. @returns {[number, number][]} */
 export function hitsOf(/** @type {string} */ body, /** @type {Conditions} */ filter) {
@@ -64,15 +65,14 @@ export function marked(/** @type {string} */ text, /** @type {[number, number][]
   return [...shown, text.slice(at)].filter((part) => part !== "");
 }
 
-/** A part of a body for a row, after what all rows share; it begins near the first hit. */
+/** Parts of a body for a row: those with hits; else its beginning, after what all rows share. */
 export function preview(/** @type {string} */ body, /** @type {Conditions} */ filter, shared = 0) {
   const hits = hitsOf(body, filter);
-  const first = hits.find(([, end]) => end > shared)?.[0] ?? shared;
-  const begin = first - shared > PREVIEW - BEFORE ? first - BEFORE : Math.min(first, shared);
-  const text = body.slice(begin, begin + PREVIEW);
-  const inside = hits.filter(([from, to]) => to > begin && from < begin + PREVIEW)
-    .map(([from, to]) => /** @type {[number, number]} */ ([Math.max(from, begin) - begin, to - begin]));
-  return [begin > 0 && "… ", marked(text, inside)];
+  const around = merged(hits.map(([begin, end]) => [Math.max(0, begin - BEFORE), end + AFTER]));
+  const parts = around.length > 0 ? around : /** @type {[number, number][]} */ ([[shared, shared + PREVIEW]]);
+  if (around.length === 1) parts[0][1] = Math.max(parts[0][1], parts[0][0] + PREVIEW);
+  return parts.slice(0, 4).map(([begin, end]) => [begin > 0 && "… ", marked(body.slice(begin, end), hits
+    .filter(([from, to]) => from >= begin && to <= end).map(([from, to]) => [from - begin, to - begin]))]);
 }
 
 /** A value of a message, marked if the filter has this condition on it. */

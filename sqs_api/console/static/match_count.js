@@ -19,18 +19,18 @@ export class MatchCount {
     this.ended = new AbortController();
   }
 
-  /** Show the number for a filter, which may be known already. */
-  of({ state = "all", ...conditions }, /** @type {number | null} */ known = null) {
+  /** Show the number for a filter: that of the messages on the page if these are all, else it is counted. */
+  of({ state = "all", ...conditions }, /** @type {number} */ shown, /** @type {boolean} */ areAll) {
     const key = JSON.stringify([state, conditions]);
     if (state === "all" && Object.keys(conditions).length === 0) return this.forget();
-    if (known !== null) {
+    if (areAll) {
       this.forget();
       this.key = key;
-      this._say(el("strong", {}, `${count(known)} match`));
+      this._say(el("strong", {}, `${count(shown)} match`));
     } else if (key !== this.key) {
       this.forget();
       this.key = key;
-      this._count({ filter: numbered(conditions), state, token: null }, { matching: 0, looked: 0 });
+      this._count({ filter: numbered(conditions), state, token: null }, { matching: 0, looked: 0, shown });
     }
   }
 
@@ -52,14 +52,14 @@ export class MatchCount {
         for (const each of Object.values(found.states)) sums.matching += each;
         token = found.next;
         if (token === null) return this._say(el("strong", {}, `${count(sums.matching)} match`));
-        this._say(el("span", {}, `At least ${count(sums.matching)} match …`));
+        this._say(el("span", {}, `At least ${count(Math.max(sums.matching, sums.shown))} match …`));
       }
     } catch (error) {
       if (!signal.aborted) this.fail(error);
       return undefined;
     }
-    return this._say(el("strong", {}, `At least ${count(sums.matching)} match`),
-      el("span", { class: "hint" }, `in the first ${count(sums.looked)} messages`),
+    return this._say(el("strong", {}, `At least ${count(Math.max(sums.matching, sums.shown))} match`),
+      el("span", { class: "hint" }, `${count(sums.looked)} messages counted so far`),
       button("Count on", () => this._count({ ...asked, token }, sums), { busy: "Counting …" }));
   }
 

@@ -21,7 +21,7 @@ export class Matching {
     this.signal = signal;
     this.fail = fail;
     this.done = done;
-    this.place = el("div", { class: "matching", hidden: true, "data-key": "matching" });
+    this.place = el("div", { class: "matching", hidden: true, "data-key": JSON.stringify([state, filter]) }); // patched only by itself
     this.isStopped = false;
   }
 

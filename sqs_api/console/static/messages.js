@@ -9,7 +9,7 @@ import * as commands from "./commands.js";
 import { button, command, el, fill, link, patch, pickAll, row, table, time } from "./dom.js";
 import { failureLine } from "./failures.js";
 import { FilterBox, seenIn } from "./filter_box.js";
-import { MESSAGES, numbered } from "./filters.js";
+import { MESSAGES } from "./filters.js";
 import { bytes, count } from "./format.js";
 import { markedValue, preview } from "./hits.js";
 import { MatchCount } from "./match_count.js";
@@ -23,7 +23,7 @@ const COLUMNS = [
   ["State", ""],
   ["Sent", "wide"],
   ["Receives", "number wide"],
-  ["Size", "number wide"],
+  ["Size", "number wide wider"],
   ["Body", "body"],
 ];
 /** The beginning is that of the redrive for messages that it moved. */
@@ -51,6 +51,7 @@ export async function showMessages(screen) {
   let after = query.get("after") ?? ""; // a page's token
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
+  const failure = failureLine(queue, query.get("failure"), signal);
   const columns = new Columns(name, () => list.show());
   const list = resource({ what: "The messages", ask, show, signal, fail });
   const matches = new MatchCount(name, signal, fail);
@@ -90,12 +91,13 @@ export async function showMessages(screen) {
   /** The page at the token. A search goes on to the first match by itself. */
   async function ask(mine) {
     Object.assign(progress, { isStopped: false, scanned: 0 });
+    const isFromFirst = after === "";
     for (;;) {
       const page = await get(ofQueue(name, "/messages"), { ...asked, token: after }, mine);
       progress.scanned += page.scanned;
       if (page.messages.length || !page.next || progress.isStopped) {
         page.messages.forEach((each) => messages.set(each.sequence, each));
-        return { ...page, scanned: progress.scanned, asked };
+        return { ...page, scanned: progress.scanned, asked, isFromFirst };
       }
       after = page.next;
       patch(searching, searchingOf());
@@ -111,6 +113,7 @@ export async function showMessages(screen) {
   /** Search for what the box says. */
   function begin() {
     asked = filter.texts;
+    failure.hidden = !asked.failure;
     after = "";
     matches.forget();
     keep(path, address());
@@ -132,7 +135,7 @@ export async function showMessages(screen) {
   function show(page) {
     const { messages: found } = page;
     fill(searching);
-    if (!list.state.isOther) matches.of(page.asked, after === "" && page.next === null ? found.length : null);
+    if (!list.state.isOther) matches.of(page.asked, found.length, page.isFromFirst && page.next === null);
     return [
       matchingOf(page.asked),
       found.length
@@ -249,12 +252,11 @@ export async function showMessages(screen) {
         + "holdfast:ReadMessageBodies."),
     el(
       "form",
-      { class: "search filtered", onsubmit: submitted },
-      filter.element,
-      button("Search", () => {}, { type: "submit", class: "main" }),
+      { class: "search", onsubmit: submitted },
+      el("div", { class: "filter-row" }, filter.element, button("Search", () => {}, { type: "submit", class: "main" })),
       queue.may.includes("holdfast:ReadMessageBodies") && columns.fold,
     ),
-    failureLine(queue, query.get("failure"), signal),
+    failure,
     matches.place,
     chosen,
     searching,

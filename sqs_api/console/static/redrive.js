@@ -29,6 +29,7 @@ export async function showRedrive(screen) {
   const sequences = query.get("sequences")?.split(",").map(Number) ?? null;
   const filter = new FilterBox(query, REDRIVES, { label: "Only messages that match", placeholder: "all messages",
     changed: () => begin() });
+  const failure = failureLine(queue, query.get("failure"), signal);
   const edit = new EditFields(query.has("edit"));
   const destination = el("input", { placeholder: "their own sources", list: "sources" });
   const reason = el("input", { placeholder: "for the history", maxlength: "500" });
@@ -75,6 +76,7 @@ export async function showRedrive(screen) {
   /** Another choice of messages or queues: a plan under way is not its plan. */
   function begin() {
     Object.assign(state, { plan: null, isWhole: false, warnings: [] });
+    failure.hidden = !filter.texts.failure;
     show();
     return newest();
   }
@@ -180,8 +182,8 @@ export async function showRedrive(screen) {
       sequences
         ? el("p", {}, `${count(sequences.length)} selected messages`)
         : [
-          failureLine(queue, query.get("failure"), signal),
-          el("div", { class: "field filtered" }, el("span", {}, "Only messages that match"), filter.element),
+          failure,
+          el("div", { class: "field" }, el("span", {}, "Only messages that match"), filter.element),
         ],
       !sequences && queue.may.includes("holdfast:ReadMessageBodies") && edit.elements,
       el("div", { class: "search" }, field("To", destination), field("Reason", reason)),

@@ -35,7 +35,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     {},
     places
       ? el("p", {}, `${count(places.length)} selected message${places.length === 1 ? "" : "s"}`)
-      : el("div", { class: "field filtered" }, el("span", {}, "Only messages that match"), filter.element),
+      : el("div", { class: "field" }, el("span", {}, "Only messages that match"), filter.element),
     el("div", { class: "search" }, field("To", to)),
   );
   let isStopped = false;

@@ -1,9 +1,11 @@
 // Sends an edited copy of a message, beside the original or in its place.
 
-import { get, needs, ofQueue, post } from "./api.js";
+import { get, latest, needs, ofQueue, post } from "./api.js";
+import { AttributeFields } from "./attribute_fields.js";
+import { jsonFault, placeText, refusal } from "./body_check.js";
 import * as commands from "./commands.js";
-import { command, el, field, fill, form, notice, submit } from "./dom.js";
-import { nameOf } from "./format.js";
+import { button, command, el, field, fill, form, notice, patch, submit } from "./dom.js";
+import { nameOf, pretty } from "./format.js";
 import { needed } from "./resource.js";
 import { shownDiff } from "./shown_diff.js";
 import { Refused } from "./wire.js";
@@ -30,11 +32,17 @@ export async function showResend(screen) {
   replace.checked = mayReplace && queue.sources_total > 0; // else a mended dead letter stays dead, too
   const changes = el("div");
   const same = el("div");
+  const check = el("div", { role: "status", id: "body-check" });
+  body.setAttribute("aria-describedby", check.id);
+  const attributes = new AttributeFields(message.attributes, () => show());
+  const wasJson = jsonFault(message.body ?? "") === null;
+  const newest = latest(signal);
+  let largest = largestOf(queue);
 
   function copy() {
     return {
       body: body.value,
-      attributes: message.attributes,
+      attributes: attributes.attributes,
       group_id: group.value || null,
       deduplication_id: deduplication.value || null,
       to: to.value.trim(),
@@ -42,7 +50,42 @@ export async function showResend(screen) {
     };
   }
 
+  /** What is wrong with the body: refused by the service, or no JSON any more. */
+  function checked() {
+    const refused = refusal(body.value, largest, attributes.size);
+    const broken = refused === null && wasJson ? jsonFault(body.value) : null;
+    const fault = refused ?? broken;
+    body.setAttribute("aria-invalid", String(fault !== null));
+    patch(check, fault && el("p", { class: "notice actions warning" },
+      el("span", {}, refused ? "The service would refuse this: " : "This is no JSON any more: ",
+        `${placeText(body.value, fault.at)}. ${fault.text}`),
+      button("Show the place", () => showPlace(fault.at))));
+    format.disabled = pretty(body.value) === null;
+  }
+
+  function showPlace(at) {
+    body.focus();
+    body.setSelectionRange(at, Math.min(at + 1, body.value.length));
+    const lines = body.value.slice(0, at).split("\n").length;
+    body.scrollTop = Math.max(0, (lines - 4) * (body.scrollHeight / body.value.split("\n").length));
+  }
+
+  const format = button("Format", () => {
+    body.value = pretty(body.value) ?? body.value;
+    show();
+  });
+
+  /** Another queue may take other sizes. */
+  async function asked() {
+    const target = to.value.trim();
+    const found = target === name ? queue : await get(ofQueue(target), {}, newest()).catch(() => null); // it may not be there yet
+    if (found === null || signal.aborted) return;
+    largest = largestOf(found);
+    show();
+  }
+
   function show() {
+    checked();
     fill(changes, shownDiff(message.body, body.value));
     fill(same, command(commands.resend(name, sequence, copy())));
   }
@@ -67,6 +110,10 @@ export async function showResend(screen) {
     form(
       { onsubmit: send, oninput: show },
       field("Body", body),
+      el("p", { class: "actions" }, format),
+      check,
+      el("details", { class: "filter" }, el("summary", {}, `Message attributes: ${Object.keys(message.attributes).length}`),
+        attributes.place),
       el(
         "div",
         { class: "search" },
@@ -82,6 +129,12 @@ export async function showResend(screen) {
     ),
     same,
   );
+  to.addEventListener("change", asked);
   show();
   body.focus();
+  if (to.value !== name) asked();
+}
+
+function largestOf({ attributes }) {
+  return Number(attributes.MaximumMessageSize);
 }

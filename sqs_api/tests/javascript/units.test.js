@@ -521,3 +521,42 @@ test("hits are where the filter found something", () => {
   assert.deepEqual(marked(body, { json: "other" }), ['"other"']);
   assert.deepEqual(marked("a.b a+b", { text: "a+b" }), ["a+b"]);
 });
+
+const { bytesOf, jsonFault, placeText, refusal } = await import("./static/body_check.js");
+
+test("a body is JSON, or the first place at which it is not is told", () => {
+  const told = (text) => {
+    const fault = jsonFault(text);
+    return fault && `${placeText(text, fault.at)}: ${fault.text}`;
+  };
+  for (const good of ['{"a": [1, -2.5e3, true, null, "\\u00e9\\n"], "b": {}}', "[]", '"x"', " 12 "]) {
+    assert.equal(told(good), null);
+    JSON.parse(good);
+  }
+  assert.equal(told('{"a": 1,}'), "line 1, column 9: A comma before } is one too many.");
+  assert.equal(told('{\n  "a": 1\n  "b": 2}'), "line 3, column 3: A comma or } is expected.");
+  assert.equal(told("{a: 1}"), "line 1, column 2: A name in quotes or } is expected.");
+  assert.equal(told('{"a" 1}'), "line 1, column 6: A colon is expected.");
+  assert.equal(told('{"a": tax}'), "line 1, column 7: A value is expected: a text stands in double quotes.");
+  assert.equal(told('["open]'), "line 1, column 2: The quotes of this text are not closed.");
+  assert.equal(told('["\\x"]'), "line 1, column 3: This is no escape: write \\\\ for a backslash.");
+  assert.equal(told("[1] 2"), "line 1, column 5: Nothing more is expected here.");
+  assert.equal(told(""), "line 1, column 1: A value is expected: the text ends.");
+  assert.match(told("[".repeat(200000)) ?? "", /too deep/);
+});
+
+test("what is no JSON for a browser is none for the editor", () => {
+  for (const text of ["01", "1.", "+1", "nul", '{"a":1 "b"}', "[1,,2]", "[1", '"\t"', "{} {}", "'a'", "1e", "-"]) {
+    assert.throws(() => JSON.parse(text));
+    assert.notEqual(jsonFault(text), null, text);
+  }
+});
+
+test("what the service refuses is told with its place", () => {
+  assert.equal(refusal("ok \t\n \u{1f600}", 100), null);
+  assert.deepEqual(refusal("a\u0001b", 100), { at: 1, text: "The character U+0001 may not be in a message." });
+  assert.equal(refusal("\ud800", 100)?.text, "The character U+D800 may not be in a message.");
+  assert.equal(refusal("é".repeat(600), 1024, 10)?.text, "The message has 186 bytes more than the 1,024 that the queue takes.");
+  assert.equal(refusal("", 100)?.text, "A message has a body.");
+  assert.equal(bytesOf("é"), 2);
+});

@@ -1,0 +1,117 @@
+"""The editor of a message in a real browser: what the service would refuse is said before it is
+sent, with its place; attributes are edited, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compat_tests.chromium import Tab
+from compat_tests.console_world import SENT, count, make_dead_letters, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+
+pytestmark = pytest.mark.slow
+
+PHONE = {"width": 390, "height": 800}
+
+
+def editor(browser: Any, node: NodeProcess, name: str, **options: Any) -> Tab:
+    tab = tab_of(browser, node, f"/queues/{name}-dead/messages/1/resend", **options)
+    tab.see("The body is unchanged.")
+    return tab
+
+
+def check(tab: Tab) -> Any:
+    return tab.page.locator("#body-check")
+
+
+def test_broken_json_is_told_with_its_place(browser: Any, opened: NodeProcess) -> None:
+    make_dead_letters(sqs(opened), "broken-json", '{"sku":"A-1","n":1}')
+    tab = editor(browser, opened, "broken-json")
+    tab.press("Format")
+    formatted = tab.page.get_by_label("Body").input_value()
+    tab.fill("Body", '{\n  "sku": "A-1"\n  "n": 1\n}')
+    check(tab).get_by_text("line 3, column 3. A comma or } is expected.").wait_for()
+    invalid = tab.page.get_by_label("Body").get_attribute("aria-invalid")
+    tab.press("Show the place")
+    at = tab.page.evaluate("document.activeElement.selectionStart")
+    tab.fill("Body", '{\n  "sku": "A-1",\n  "n": 1\n}')
+    check(tab).locator("p").wait_for(state="detached")
+
+    assert formatted == '{\n  "sku": "A-1",\n  "n": 1\n}'
+    assert invalid == "true"
+    assert at == len('{\n  "sku": "A-1"\n  ')
+    assert tab.page.get_by_label("Body").get_attribute("aria-invalid") == "false"
+    assert tab.faults == []
+
+
+def test_what_the_service_refuses_is_told_before_and_refused(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "refusing", "a")
+    small = {"MaximumMessageSize": "1024"}
+    client.set_queue_attributes(QueueUrl="refusing", Attributes=small)
+    tab = editor(browser, opened, "refusing")
+    for body, told, said in (
+        ("é" * 600, "176 bytes more than the 1,024", "must be shorter than 1024 bytes"),
+        ("a\x01b", "line 1, column 2. The character U+0001", "Invalid characters found"),
+    ):
+        tab.fill("Body", body)
+        check(tab).get_by_text(told).wait_for()
+        tab.press("Send the copy")
+        tab.page.locator("#notices").get_by_text(said).wait_for()
+    refused = count(client, "refusing")
+    tab.fill("Body", "b")
+    tab.press("Send the copy")
+    tab.see(SENT)
+
+    assert refused == 0
+    assert (count(client, "refusing"), count(client, "refusing-dead")) == (1, 0)
+    assert tab.faults == []
+
+
+def test_attributes_are_edited(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    sent = {
+        "tenant": {"DataType": "String", "StringValue": "shop"},
+        "trace": {"DataType": "String", "StringValue": "x"},
+    }
+    make_dead_letters(client, "attributed", "a", MessageAttributes=sent)
+    tab = editor(browser, opened, "attributed")
+    tab.page.get_by_text("Message attributes: 2").click()
+    tab.page.get_by_label("Value, of a binary one base64").first.fill("bank")
+    tab.press("Remove attribute trace")
+    tab.press("Add an attribute")
+    tab.page.keyboard.type("level")
+    tab.page.get_by_label("Type").last.fill("Number")
+    tab.page.get_by_label("Value, of a binary one base64").last.fill("seven")
+    tab.press("Send the copy")
+    tab.page.locator("#notices").get_by_text("level").wait_for()
+    tab.page.get_by_label("Value, of a binary one base64").last.fill("7")
+    tab.press("Send the copy")
+    tab.see(SENT)
+
+    names = {"QueueUrl": "attributed", "MessageAttributeNames": ["All"]}
+    (message,) = client.receive_message(**names)["Messages"]
+    found = {name: each["StringValue"] for name, each in message["MessageAttributes"].items()}
+    assert found == {"tenant": "bank", "level": "7"}
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_editor_has_no_findings_and_fits_a_phone(
+    browser: Any, opened: NodeProcess, scheme: str
+) -> None:
+    name = f"edits-{scheme}"
+    sent = {"tenant": {"DataType": "String", "StringValue": "shop"}}
+    make_dead_letters(sqs(opened), name, '{"a": 1}', MessageAttributes=sent)
+    tab = editor(browser, opened, name, color_scheme=scheme, viewport=PHONE)
+    tab.page.get_by_text("Message attributes: 1").click()
+    tab.fill("Body", '{"a": 1')
+    check(tab).get_by_text("A comma or } is expected.").wait_for()
+
+    assert tab.findings() == []
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.faults == []

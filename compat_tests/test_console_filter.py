@@ -1,0 +1,255 @@
+"""The filter box of the console in a real browser: conditions are typed or picked, stand as chips
+and in the address, and choose the same messages everywhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compat_tests.chromium import Tab
+from compat_tests.console_world import make_dead_letters, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+
+pytestmark = pytest.mark.slow
+
+KINDS = ["TaxLookup", "TaxRate", "CardDeclined"]
+WIDE = {"width": 1000, "height": 900}
+PHONE = {"width": 390, "height": 800}
+
+
+@pytest.fixture(scope="module")
+def failed(opened: NodeProcess) -> NodeProcess:
+    """A service with 30 dead letters of three kinds."""
+    bodies = [
+        json.dumps({"n": at, "error": {"type": KINDS[at % 3]}, "note": "x" * 350 + f" end-{at}"})
+        for at in range(30)
+    ]
+    shop = {"tenant": {"DataType": "String", "StringValue": "shop"}}
+    make_dead_letters(sqs(opened), "failed", *bodies, MessageAttributes=shop)
+    return opened
+
+
+def messages_of(browser: Any, node: NodeProcess, query: str = "", **options: Any) -> Tab:
+    tab = tab_of(browser, node, f"/queues/failed-dead/messages{query}", **options)
+    tab.see("messages looked at")
+    return tab
+
+
+def box(tab: Tab) -> Any:
+    return tab.page.get_by_role("combobox", name="Filter")
+
+
+def chips(tab: Tab) -> list[str]:
+    found: list[str] = tab.page.locator(".chip").all_inner_texts()
+    return found
+
+
+def matches(tab: Tab, text: str) -> None:
+    """Wait until so many match."""
+    tab.page.locator(".matches", has_text=text).wait_for()
+
+
+def test_conditions_are_typed_and_stand_in_the_address(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed, viewport=WIDE)
+    box(tab).fill('error.type = "Tax…"')
+    box(tab).press("Enter")
+    matches(tab, "20 match")
+    box(tab).fill("n ^= 1")
+    box(tab).press("Enter")
+    matches(tab, "8 match")
+    both = ['error.type = "Tax…"', 'n = "1…"']
+    typed = chips(tab)
+    marked = tab.page.locator("td mark").first.inner_text()
+    address = tab.page.url
+    tab.page.locator("tbody a[title]").first.click()
+    tab.page.locator("pre.body mark").first.wait_for()
+    on_page = tab.page.locator("pre.body mark").all_inner_texts()
+    tab.page.go_back()
+    matches(tab, "8 match")
+    after_back = chips(tab)
+    tab.page.reload()
+    matches(tab, "8 match")
+    other = tab_of(browser, failed, address.partition("#")[2])
+    matches(other, "8 match")
+
+    assert typed == after_back == chips(tab) == chips(other) == both
+    assert marked == "1"
+    assert on_page == ["1", '"Tax']
+    assert tab.faults == other.faults == []
+
+
+def test_chips_are_removed_by_click_and_backspace(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed, "?json=error.type%5E%3DTax&text=end-1&state=visible")
+    matches(tab, "8 match")
+    tab.press('Remove "end-1"')
+    matches(tab, "20 match")
+    focused = tab.page.evaluate("document.activeElement.role")
+    tab.page.keyboard.press("Backspace")
+    one = chips(tab)
+    tab.page.keyboard.press("Backspace")
+    tab.see("30 messages looked at")
+    tab.page.locator(".matches").wait_for(state="hidden")
+
+    assert focused == "combobox"
+    assert one == ['error.type = "Tax…"']
+    assert chips(tab) == []
+    assert tab.page.url.endswith("/messages")
+    assert tab.faults == []
+
+
+def test_conditions_are_picked_by_keyboard_alone(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed)
+    box(tab).focus()
+    tab.page.keyboard.press("ArrowDown")
+    offered = tab.page.get_by_role("option").all_inner_texts()
+    tab.page.keyboard.type("declined")
+    tab.page.get_by_role("option", name="error.type").wait_for()
+    tab.page.keyboard.press("ArrowDown")
+    tab.page.keyboard.press("ArrowDown")
+    active = box(tab).get_attribute("aria-activedescendant")
+    chosen = tab.page.locator(f"#{active}").inner_text()
+    tab.page.keyboard.press("Enter")
+    matches(tab, "10 match")
+    picked = chips(tab)
+    tab.page.keyboard.type("stat")
+    tab.page.keyboard.press("Escape")
+    closed = box(tab).get_attribute("aria-expanded")
+    kept = box(tab).input_value()
+
+    assert any("state =" in each for each in offered)
+    assert 'attribute.tenant = "shop"' in " ".join(offered)
+    assert chosen.strip() == picked[0] == 'error.type = "CardDeclined"'
+    assert (closed, kept) == ("false", "stat")
+    assert tab.faults == []
+
+
+def test_a_suggestion_is_picked_by_click_and_typed_on(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed)
+    box(tab).click()
+    tab.page.get_by_role("option", name="state =").first.click()
+    tab.page.get_by_role("option", name="state = visible").click()
+    matches(tab, "30 match")
+
+    assert chips(tab) == ["state = visible"]
+    assert tab.faults == []
+
+
+def test_what_is_no_condition_is_said(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed)
+    for typed, said in (
+        ("n > 3", "Only sent and receives are compared by >"),
+        ("sent < soon", "Write sent < 14h for the last 14 hours"),
+    ):
+        box(tab).fill(typed)
+        box(tab).press("Enter")
+        tab.page.get_by_role("alert").filter(has_text=said).wait_for()
+    box(tab).fill("items[ = 3")
+    box(tab).press("Enter")
+    tab.see("is no path such as order.items[0].sku")
+
+    assert tab.faults == []
+
+
+def test_the_same_filter_is_that_of_what_is_done(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed)
+    box(tab).fill("error.type = CardDeclined")
+    box(tab).press("Enter")
+    box(tab).fill("end-2")
+    box(tab).press("Enter")
+    matches(tab, "5 match")
+    tab.press("Export all that match")
+    tab.see("5 match. 5 would be exported.")
+    tab.press("Edit all that match")
+    tab.page.get_by_role("heading", name="Redrive failed-dead").wait_for()
+    redriven = chips(tab)
+    tab.page.go_back()
+    tab.press("Redrive all that match")
+    moves = tab.page.get_by_role("region", name="What would move").locator("tbody tr").first
+    moves.wait_for()
+
+    assert redriven == ['error.type = "CardDeclined"', '"end-2"']
+    assert moves.inner_text().split()[:2] == ["failed", "5"]
+    assert tab.faults == []
+
+
+def test_only_those_in_a_state_are_exported(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed, "?state=held")
+    matches(tab, "0 match")
+
+    assert tab.page.get_by_role("button", name="Export all that match").is_visible()
+    assert tab.page.get_by_role("button", name="Delete all that match").count() == 0
+    assert tab.faults == []
+
+
+def test_a_hit_far_into_a_body_is_shown_in_its_row(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed, "?text=END-17")
+    matches(tab, "1 match")
+
+    assert tab.page.locator("td code mark").all_inner_texts() == ["end-17"]
+    assert tab.faults == []
+
+
+def test_a_count_says_that_it_is_not_of_all(browser: Any, failed: NodeProcess) -> None:
+    tab = tab_of(browser, failed)
+    asked: list[int] = []
+
+    def bounded(route: Any) -> None:  # as for a queue of a million messages
+        asked.append(len(asked))
+        is_last = len(asked) > 15
+        answer = {"states": {"visible": 42}, "scanned": 5000, "next": None if is_last else "WzBd"}
+        route.fulfill(json=answer)
+
+    tab.page.route("**/matching/count", bounded)
+    tab.page.route(
+        "**/messages?*",
+        lambda route: (
+            route.fulfill(json={"messages": [], "scanned": 5000, "next": None})
+            if "text=" not in route.request.url
+            else route.fallback()
+        ),
+    )
+    tab.go("/queues/failed-dead/messages?state=visible&newer_s=9000")
+    matches(tab, "0 match")
+    tab.page.unroute("**/messages?*")
+    tab.page.route(
+        "**/messages?*",
+        lambda route: route.fulfill(
+            json={**json.loads(route.fetch().text()), "next": "WzAsMCwzMCwwXQ=="}
+        ),
+    )
+    tab.go("/queues/failed-dead/messages?newer_s=9001")
+    matches(tab, "At least 420 match")
+    tab.see("50,000 messages counted so far")
+    after_ten = len(asked)
+    tab.press("Count on")
+    matches(tab, "672 match")
+
+    assert (after_ten, len(asked)) == (10, 16)
+    assert tab.page.get_by_text("At least").count() == 0
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_box_has_no_findings_and_fits(
+    browser: Any, failed: NodeProcess, scheme: str, size: dict[str, int]
+) -> None:
+    query = "?json=error.type%5E%3DTax&text=end-1"
+    tab = messages_of(browser, failed, query, color_scheme=scheme, viewport=size)
+    matches(tab, "8 match")
+    findings = tab.findings()
+    box(tab).click()
+    tab.page.get_by_role("option").first.wait_for()
+    findings += tab.findings()
+    wider = tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    tab.press("Search")
+    tab.page.get_by_role("option").first.wait_for(state="detached")
+    tab.page.locator("tbody a[title]").first.click()
+    tab.page.locator("pre.body mark").first.wait_for()
+    findings += tab.findings()
+
+    assert findings == []
+    assert not wider
+    assert tab.faults == []

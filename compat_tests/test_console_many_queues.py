@@ -1,0 +1,147 @@
+"""The list of 10,001 queues in a real browser: first page, tags as filters and columns, order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from compat_tests.chromium import Tab
+from compat_tests.console_world import sqs, tab_of
+from compat_tests.node_process import NodeProcess
+
+pytestmark = pytest.mark.slow
+
+QUEUES = 10_001
+PAGE = 100
+ELEMENTS_MAX = 3_500
+"""Of the screen with a page of queues, however many there are."""
+PHONE = {"width": 390, "height": 800}
+
+
+def tags_of(number: int) -> dict[str, str]:
+    """Teams of a tenth each; one queue in a thousand is of the environment `test`."""
+    tags = {"team": f"team-{number % 10}"}
+    return tags if number % 1_000 else {**tags, "env": "test"}
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A service with so many queues, one of which has messages."""
+    options = ("--auth", "open", "--durability", "memory")
+    node = NodeProcess(tmp_path_factory.mktemp("many"), *options).start()
+    try:
+        client = sqs(node)
+
+        def make(number: int) -> None:
+            client.create_queue(QueueName=f"q-{number:05}", tags=tags_of(number))
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(make, range(QUEUES)))
+        for number in range(3):
+            client.send_message(QueueUrl="q-07777", MessageBody=str(number))
+        yield node
+    finally:
+        node.close()
+
+
+def rows(tab: Tab) -> Any:
+    return tab.page.get_by_role("region", name="Queues").locator("tbody tr")
+
+
+def elements(tab: Tab) -> int:
+    found: int = tab.page.evaluate("document.querySelectorAll('*').length")
+    return found
+
+
+def answers(tab: Tab) -> int:
+    return sum("/api/queues?" in each.url for each in tab.requests)
+
+
+def test_a_page_is_shown_and_no_more(browser: Any, many: NodeProcess) -> None:
+    tab = tab_of(browser, many)
+    tab.see("10,001 queues")
+
+    assert rows(tab).count() == PAGE
+    assert elements(tab) < ELEMENTS_MAX
+    assert answers(tab) == 1
+    tab.press("Visible")
+    rows(tab).first.get_by_role("link", name="q-07777").wait_for()
+    assert rows(tab).count() == PAGE
+    tab.press("Next page")
+    rows(tab).first.get_by_role("link", name="q-00099").wait_for()
+    assert elements(tab) < ELEMENTS_MAX
+    assert tab.faults == []
+
+
+def test_queues_are_chosen_by_tag_and_name(browser: Any, many: NodeProcess) -> None:
+    of_name = [number for number in range(QUEUES) if "777" in f"{number:05}"]
+    of_both = len([number for number in of_name if number % 10 == 7])
+    tab = tab_of(browser, many)
+    tab.see("10,001 queues")
+    box = tab.page.get_by_role("combobox", name="Search queues by name")
+    box.fill("env = te")
+    tab.page.get_by_role("option", name='env = "test"').click()
+    tab.see("11 queues")
+    box.fill("team = team-3")
+    box.press("Enter")
+    tab.see("0 queues")
+    box.press("Backspace")
+    tab.see("11 queues")
+    box.press("Backspace")
+    tab.see("10,001 queues")
+    box.fill("team = team-7")
+    box.press("Enter")
+    tab.see("1,000 queues")
+    box.press_sequentially("777")
+    tab.page.get_by_text(f"{of_both} queues", exact=True).wait_for()
+    named = rows(tab).count()
+    tab.page.reload()
+    tab.page.get_by_text(f"{of_both} queues", exact=True).wait_for()
+    kept = (tab.page.locator(".chip").all_inner_texts(), box.input_value())
+    tab.press('Remove team = "team-7"')
+    tab.page.get_by_text(f"{len(of_name)} queues", exact=True).wait_for()
+
+    assert named == of_both < len(of_name)
+    assert kept == (['team = "team-7"'], "777")
+    assert tab.faults == []
+
+
+def test_tags_are_columns_that_this_browser_keeps(browser: Any, many: NodeProcess) -> None:
+    tab = tab_of(browser, many, "/queues?search=q-0000")
+    tab.see("10 queues")
+    tab.page.get_by_text("Columns of tags").click()
+    tab.page.get_by_label("team", exact=True).check()
+    rows(tab).first.get_by_role("link", name="team-0", exact=True).wait_for()
+    tab.page.get_by_label("env", exact=True).check()
+    rows(tab).first.get_by_role("link", name="test", exact=True).wait_for()
+    tab.page.reload()
+    rows(tab).first.get_by_role("link", name="test", exact=True).wait_for()
+    head = tab.page.locator("thead th").all_inner_texts()
+    rows(tab).nth(3).get_by_role("link", name="team-3", exact=True).click()
+    tab.page.get_by_text("1 queues").wait_for()
+    chosen = tab.page.locator(".chip").all_inner_texts()
+    tab.page.go_back()
+    tab.see("10 queues")
+
+    assert head[:4] == ["Queue", "team", "env", "Visible"]
+    assert chosen == ['team = "team-3"']
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_list_has_no_findings_and_fits_a_phone(
+    browser: Any, many: NodeProcess, scheme: str
+) -> None:
+    place = "/queues?tags=env%3Dtest"
+    tab = tab_of(browser, many, place, color_scheme=scheme, viewport=PHONE)
+    tab.see("11 queues")
+    tab.page.get_by_text("Columns of tags").click()
+    tab.page.get_by_label("team", exact=True).check()
+    rows(tab).first.get_by_role("link", name="team-0", exact=True).wait_for()
+
+    assert tab.findings() == []
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.faults == []
