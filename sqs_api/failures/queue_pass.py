@@ -51,7 +51,7 @@ Open = Callable[[StoredMessage], bytes | None]
 
 
 class _Stage(IntEnum):
-    """What is read."""
+    """The rows that are read."""
 
     NOTES = 0
     DELAYED = 1
