@@ -2,7 +2,7 @@
 
 import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, link, notice, row, table } from "./dom.js";
+import { button, command, dashboard, el, facts, fill, link, notice, row, table } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { resource } from "./resource.js";
 
@@ -14,7 +14,7 @@ const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries b
 const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
 
 export async function showHosts({ view, signal, fail }) {
-  const { may } = await caller();
+  const { may, grafana_url: grafanaUrl } = await caller();
   const mayDrain = may.includes("holdfast:DrainHost");
 
   const list = resource({
@@ -80,7 +80,8 @@ export async function showHosts({ view, signal, fail }) {
     ]);
   }
 
-  fill(view, el("h1", {}, "Hosts"), list.place);
+  const drawnBy = dashboard(grafanaUrl, "operators");
+  fill(view, el("h1", {}, "Hosts"), drawnBy && el("p", { class: "actions" }, drawnBy), list.place);
   await list.watch(REFRESH_MS);
 }
 
