@@ -87,7 +87,8 @@ export async function showHosts({ view, signal, fail }) {
 
 function alone() {
   return el("p", { class: "notice" }, "This is a single host: there is no cluster, so nothing is "
-    + "replicated to other hosts and nothing can be drained.");
+    + "replicated to other hosts and nothing can be drained. Three hosts or more make a cluster: see "
+    + "Cluster in sqs_api/OPERATING.md.");
 }
 
 /** Who leads each shard, who follows, and who lags: a row a shard, a column a host. */
