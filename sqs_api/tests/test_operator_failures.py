@@ -3,8 +3,11 @@ go."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -141,6 +144,28 @@ async def test_after_a_restart_what_was_noted_is_not_read_again(data: Path, vers
     assert counts(after) == ({"read again": 60} if anew else {"A": 30, "B": 30})
     assert all(sum(each["bars"]) == each["messages"] for each in after["failures"])
     assert all(each["sources"] == {"source": each["messages"]} for each in after["failures"])
+
+
+async def test_counts_stay_exact_while_messages_come_and_go_over_restarts(data: Path) -> None:
+    random, there = Random(7), Counter[str]()
+    with patch.object(span_notes, "QUIET_LOOKS", 1), patch.object(failure_index, "LOOK_S", 0.01):
+        async with serving(data) as served:
+            await make_dead_letters(served, failed("A"))
+        there["A"] += 1
+        for _ in range(5):
+            async with serving(data) as served:
+                assert counts(await all_counted(Operators(served))) == there
+                for _ in range(10):
+                    kind = random.choice("ABC")
+                    if random.random() < 0.6:
+                        await served.send(failed(kind), queue="dead")
+                        there[kind] += 1
+                    elif received := await served.receive("dead"):
+                        body, handle = received.popitem()
+                        await served.call("DeleteMessage", QueueUrl="dead", ReceiptHandle=handle)
+                        there[json.loads(body)["error"]["type"]] -= 1
+                    await asyncio.sleep(random.choice((0, 0, 0.03)))
+                there = +there
 
 
 async def test_until_all_are_counted_it_says_so(operators: Operators) -> None:
