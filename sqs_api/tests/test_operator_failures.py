@@ -19,6 +19,7 @@ from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_de
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import settled, until
 from visibility.content.failures import Failure
+from visibility.contract.model import QueueDefinition
 
 DEAD = "queues/dead/failures"
 
@@ -144,6 +145,27 @@ async def test_after_a_restart_what_was_noted_is_not_read_again(data: Path, vers
     assert counts(after) == ({"read again": 60} if anew else {"A": 30, "B": 30})
     assert all(sum(each["bars"]) == each["messages"] for each in after["failures"])
     assert all(each["sources"] == {"source": each["messages"]} for each in after["failures"])
+
+
+async def test_a_queue_that_is_no_dead_letter_queue_any_more_keeps_no_notes(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure_index, "_FIND_S", 0.0)
+    forgotten: list[str] = []
+    forget = failure_index._ShardNotes.forget
+
+    async def see(notes: Any, queue: QueueDefinition) -> None:
+        await forget(notes, queue)
+        forgotten.append(queue.name)
+
+    monkeypatch.setattr(failure_index._ShardNotes, "forget", see)
+    await make_dead_letters(operators.served, failed("A"))
+    await all_counted(operators)
+    await operators.served.call(
+        "SetQueueAttributes", QueueUrl="source", Attributes={"RedrivePolicy": ""}
+    )
+
+    await until(lambda: forgotten == ["dead"])
 
 
 async def test_counts_stay_exact_while_messages_come_and_go_over_restarts(data: Path) -> None:
