@@ -47,6 +47,8 @@
 ##   make bench-jobs                 the archive and queue-age jobs beside plain Spark, here and on a standalone master
 ##   make bench-policies             lives with priority, limits and a time to live beside ones without tags; a high
 ##                                   message behind ten million; a million scheduled ones (20 minutes; ARGS="--low N")
+##   make bench-consoles             lives of messages while three consoles are open, beside none (two minutes)
+##   make bench-inbox                the first view of a million dead letters after kill -9 (ten minutes)
 ##   make bench-transactions         transactions of two sends, in one shard and over two, beside a batch (a minute)
 ##   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 ## Upkeep:
@@ -99,7 +101,7 @@ STATIC_LOCK := compat_tests/benchmarks/requirements-static.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster fleet black-box cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sanitize sdks bench bench-cluster bench-fleet bench-jobs bench-policies bench-transactions size retention rooms runs wheels lock clean
+.PHONY: help serve cluster fleet black-box cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sanitize sdks bench bench-cluster bench-consoles bench-fleet bench-inbox bench-jobs bench-policies bench-transactions size retention rooms runs wheels lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -236,6 +238,12 @@ bench-jobs: $(VENV)/.dev
 
 bench-policies: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.policies $(ARGS)
+
+bench-consoles: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.benchmarks.consoles $(ARGS)
+
+bench-inbox: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.benchmarks.inbox $(ARGS)
 
 bench-transactions: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.transactions $(ARGS)

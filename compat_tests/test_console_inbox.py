@@ -43,6 +43,29 @@ def test_marks_are_drawn_and_told(browser: Any, inbox: NodeProcess) -> None:
     assert tab.faults == []
 
 
+def test_queues_and_hosts_link_to_their_dashboards(browser: Any, inbox: NodeProcess) -> None:
+    tab = Tab(browser, inbox.url)
+    known: dict[str, object] = {"grafana_url": "https://grafana.example/g/"}
+    tab.page.route(
+        "**/api/caller", lambda route: route.fulfill(json={**route.fetch().json(), **known})
+    )
+
+    def leads_to(place: str) -> str:
+        tab.go(place)
+        return str(tab.page.get_by_role("link", name="Grafana").get_attribute("href"))
+
+    found = [leads_to(INBOX), leads_to("/hosts")]
+    known["grafana_url"] = None
+    tab.page.reload()
+    tab.go("/hosts")
+    tab.see("single host")
+
+    assert found[0] == "https://grafana.example/g/d/holdfast-owners?var-queue=inbox-dead"
+    assert found[1] == "https://grafana.example/g/d/holdfast-operators"
+    assert tab.page.get_by_role("link", name="Grafana").count() == 0
+    assert tab.faults == []
+
+
 def test_a_count_under_way_says_how_far_it_is(browser: Any, inbox: NodeProcess) -> None:
     tab = tab_of(browser, inbox, "/hosts")
     answers = [{"messages": 2, "is_exact": False}, {}]

@@ -119,6 +119,7 @@ class AdminSide:
             find_key=owner.keyring.find,
             marks=parts[Marks],
             sessions=sessions,
+            grafana_url=settings.grafana_url,
         )
         reader = AuditReader(settings.data, settings.host_name)
         hosts.serve(READ_AUDIT, reader.answer, of_folder=True)

@@ -61,7 +61,7 @@ _PAIRS = (
 )
 
 
-async def _live(connection: Connection, send: bytes, url: str) -> int:
+async def live(connection: Connection, send: bytes, url: str) -> int:
     """Send a message, receive one and delete it; returns how many were deleted."""
     await connection.call("SendMessage", send)
     receive = json.dumps({"QueueUrl": url}).encode()
@@ -82,7 +82,7 @@ async def _burst(
     async def repeat(connection: Connection) -> None:
         nonlocal lives
         while time.perf_counter() < until:
-            lived = await _live(connection, send, url)
+            lived = await live(connection, send, url)
             lives += lived
 
     before = read_cost(pid).processor_seconds

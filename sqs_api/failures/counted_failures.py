@@ -75,10 +75,12 @@ class NotedCell(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SpanNote(msgspec.Struct, frozen=True, array_like=True):
-    """The messages of a span, but for their sequences."""
+    """The messages of a span, but for their sequences. `retention_ms` is the queue's if times
+    depend on it: of messages with a time to live; else 0."""
 
     cells: list[NotedCell]
     columns: bytes
+    retention_ms: int = 0
 
 
 class Counted:

@@ -143,8 +143,10 @@ class FailureIndex:
                 for part in target.all_parts() if target is not None else ():
                     if self._router.leads(part.shard):
                         found[part.queue_id] = part
-        for queue_id in self._passes.keys() - found.keys():
-            await self._leave(queue_id)
+        left = self._passes.keys() - found.keys()
+        for queue_id in left:
+            del self._passes[queue_id], self._locks[queue_id]
+            self._asked_s.pop(queue_id, None)
         for queue_id, part in found.items():
             if queue_id in self._passes:
                 self._passes[queue_id].queue = part
@@ -154,15 +156,11 @@ class FailureIndex:
                 self._busy[queue_id] = None
         for number, shard in self._router.shards.items():
             shard.follow([each for each, part in found.items() if part.shard == number], self._see)
-
-    async def _leave(self, queue_id: int) -> None:
-        """Count a queue no longer. Notes of one that is no dead-letter queue any more go."""
-        del self._passes[queue_id], self._locks[queue_id]
-        self._asked_s.pop(queue_id, None)
-        queue = self._queues.queue_of_id(queue_id)
-        if queue is not None and self._router.leads(queue.shard):
-            with suppress(QueueError):
-                await self._notes.forget(queue)
+        for queue_id in self._led(left):  # no dead-letter queues any more
+            other = self._queues.queue_of_id(queue_id)
+            if other is not None:
+                with suppress(QueueError):
+                    await self._notes.forget(other)
 
     def _see(self, ops: Ops) -> None:
         """Pass on the row changes of an Entry."""

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 
+import msgspec
+
 from sqs_api.failures.counted_failures import Counted, Dead
 from sqs_api.failures.span_notes import Notes, Unnoted, content_of, note_of
 from visibility.content.content import unpack
@@ -51,7 +53,7 @@ Open = Callable[[StoredMessage], bytes | None]
 
 
 class _Stage(IntEnum):
-    """What is read."""
+    """The rows that are read."""
 
     NOTES = 0
     DELAYED = 1
@@ -79,6 +81,8 @@ class QueuePass:
         self._after = (0, 0)
         self._noted: set[int] = set()
         """Spans that were counted from notes and that the cursor has not passed."""
+        self._timed: set[int] = set()
+        """Spans with messages that have a time to live, whose notes depend on the retention."""
         self._unfit: set[int] = set()
         """Spans that get no note, since one of their messages may not be in one."""
         self._delayed: Counter[int] = Counter()
@@ -87,6 +91,7 @@ class QueuePass:
         self._is_at_end = False
         self._comes = 0
         """Rows of messages that came, ever."""
+        self._is_reading = False
         self._left: set[int] = set()
         """Sequences that left while a page is read."""
         self._ahead: set[int] = set()
@@ -96,6 +101,10 @@ class QueuePass:
         self._pending: set[tuple[int, int]] = set()
         """Ends of delays and sequences of messages to look up."""
         self._anew = False
+
+    @property
+    def _retention_ms(self) -> int:
+        return self.queue.settings.retention_ms
 
     @property
     def is_exact(self) -> bool:
@@ -139,19 +148,22 @@ class QueuePass:
         due_ms, sequence = place
         span = sequence >> SPAN_BITS
         if due_ms == _NOT_DELAYED:
-            self._touched.add(span)
             self.unnoted.changed(span)
+            if self.is_loading:
+                self._touched.add(span)
         if not is_there:
             if self.counted.remove(sequence) and due_ms != _NOT_DELAYED:
                 self._delayed[span] -= 1
-            self._left.add(sequence)
+            if self._is_reading:
+                self._left.add(sequence)
             self._pending.discard(place)
             return
         self._comes += 1
         self._left.discard(sequence)
         if self._is_ahead(place):
             self._is_at_end = False
-            self._ahead.add(sequence)
+            if self._is_reading:
+                self._ahead.add(sequence)
             return
         self._pending.add(place)
         if len(self._pending) > PENDING_MAX:
@@ -181,11 +193,10 @@ class QueuePass:
             return await self._load()
         if self._pending:
             return await self._look_up(browse, open_)
-        self._left.clear()
-        self._ahead.clear()
         comes = self._comes
         is_delayed = self._stage is _Stage.DELAYED
-        page = await browse(self.queue, BrowseMessages(is_delayed, self._after, _PAGE_MESSAGES))
+        look = BrowseMessages(is_delayed, self._after, _PAGE_MESSAGES)
+        page = await self._page(browse, look)
         if self._anew:
             return 0
         for found in page.messages:
@@ -208,6 +219,16 @@ class QueuePass:
                 self._pending.add((_NOT_DELAYED, sequence))
         return len(page.messages)
 
+    async def _page(self, browse: Browse, look: BrowseMessages) -> BrowsedPage:
+        """Read a page, and see what comes and goes meanwhile."""
+        self._left.clear()
+        self._ahead.clear()
+        self._is_reading = True
+        try:
+            return await browse(self.queue, look)
+        finally:
+            self._is_reading = False
+
     def _pass_by(self, span: int) -> None:
         """Move the cursor behind the messages of notes."""
         while span in self._noted:
@@ -217,11 +238,10 @@ class QueuePass:
 
     async def _look_up(self, browse: Browse, open_: Open) -> int:
         due_ms, sequence = place = next(iter(self._pending))
-        self._left.clear()
         comes = self._comes
         is_delayed = due_ms != _NOT_DELAYED
         look = BrowseMessages(is_delayed, (due_ms if is_delayed else 0, sequence - 1), 1)
-        page = await browse(self.queue, look)
+        page = await self._page(browse, look)
         found = page.messages[0] if page.messages else None
         if found is not None and found.sequence == sequence and sequence not in self._left:
             self._count(sequence, found.message, open_, is_delayed=is_delayed)
@@ -237,10 +257,10 @@ class QueuePass:
         if data is not None:
             _, body, extras = unpack(data)
             failure = failure_of(body, extras)
-        settings = self.queue.settings
         retained_ms = message.retained_from_ms
         if message.expires_ms:
-            retained_ms = min(retained_ms, max(0, message.expires_ms - settings.retention_ms))
+            self._timed.add(span)
+            retained_ms = min(retained_ms, max(0, message.expires_ms - self._retention_ms))
         source = (message.dead_letter_source_arn or "").rpartition(":")[2]
         seen_ms = message.joined_at_ms or message.sent_at_ms
         dead = Dead(sequence, failure, source, seen_ms // 1000, retained_ms // 1000)
@@ -262,12 +282,14 @@ class QueuePass:
             return 0
         for note in page.notes:
             content = content_of(note, self._notes) if note.span not in self._touched else None
-            if content is None:
+            if content is None or content.retention_ms not in (0, self._retention_ms):
                 continue
             if not self.counted.load(note.span, note.sequences, content):
                 self.count_anew()
                 return 0
             self._noted.add(note.span)
+            if content.retention_ms:
+                self._timed.add(note.span)
         if page.next_span is None:
             self._stage = _Stage.DELAYED
         else:
@@ -306,7 +328,10 @@ class QueuePass:
         counted = self.counted.note(span)
         note = None
         if counted is not None:
-            note = note_of(span, *counted, self.queue, self._notes)
+            sequences, content = counted
+            if span in self._timed:
+                content = msgspec.structs.replace(content, retention_ms=self._retention_ms)
+            note = note_of(span, sequences, content, self.queue, self._notes)
         if note is None:
             self._unfit.add(span)
         return note

@@ -32,7 +32,7 @@ class Packed(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of one message."""
+    """The facts about one message."""
 
     cell: int
     seen_s: int

@@ -65,7 +65,7 @@ def note_of(
 
 
 def content_of(note: FailureNote, notes: Notes) -> SpanNote | None:
-    """What a note holds; None if it cannot be used: another version wrote it, or its key is gone.
+    """The content of a note; None if it cannot be used: of another version, or its key is gone.
     Raises QueueError."""
     data = notes.open(note.sealed, note.data) if note.version == VERSION else None
     if data is None:

@@ -197,7 +197,7 @@ class Sealer:
         return not named.account or (own is not None and own.key_id == named.key_id)
 
     def open_note(self, number: int, data: bytes) -> bytes | None:
-        """What was sealed under a data key, None if that cannot be opened for good. Raises
+        """The content sealed under a data key, None if that cannot be opened for good. Raises
         ServiceUnavailable if the key is not here yet."""
         try:
             named, key = self._data_key(number)

@@ -55,6 +55,7 @@ class OperatorContext(NamedTuple):
     marks: Marks
     sessions: BrowserSessions | None
     """None in open mode."""
+    grafana_url: str | None
 
     @property
     def now_ms(self) -> int:

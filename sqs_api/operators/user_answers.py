@@ -59,7 +59,8 @@ _SHOWN_ACTIONS = {
 
 class ShownCaller(TypedDict):
     """The signer of a request; `is_trusted` in open mode and for local commands. It `may` do these
-    actions to the service. `session` is null for a request without a cookie."""
+    actions to the service. `session` is null for a request without a cookie, `grafana_url` if none
+    is set."""
 
     account: str
     region: str
@@ -68,6 +69,7 @@ class ShownCaller(TypedDict):
     may: list[str]
     has_archive: bool
     session: str | None
+    grafana_url: str | None
 
 
 async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
@@ -85,6 +87,7 @@ async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
         "may": [*(action for action in (LIST_QUEUES, CREATE) if asked.may(action, "*")), *may],
         "has_archive": context.archive.has_lake,
         "session": None if context.sessions is None else context.sessions.id_of(asked.sent),
+        "grafana_url": context.grafana_url,
     }
 
 

@@ -234,6 +234,8 @@ class _ServiceSettings(BaseModel):
     """Region shown at first start, and of unsigned requests in open mode."""
     public_url: Annotated[str | None, AfterValidator(_url)] = None
     """Base of queue URLs; by default what the client's Host header says."""
+    grafana_url: Annotated[str | None, AfterValidator(_url)] = None
+    """Address of a Grafana with the dashboards of `deploy/grafana`, which the console links to."""
     accept_loss: Switch = Switch.OFF
     """Start on a folder that has less than was acknowledged: an old copy, or a file that was cut or
     damaged at its end."""

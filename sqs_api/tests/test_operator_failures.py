@@ -3,18 +3,23 @@ go."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from sqs_api.failures import failure_index
+from sqs_api.failures import failure_index, queue_pass, span_notes
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
 from sqs_api.tests.served import serving
-from sqs_api.tests.serving import settled
+from sqs_api.tests.serving import settled, until
+from visibility.content.failures import Failure
+from visibility.contract.model import QueueDefinition
 
 DEAD = "queues/dead/failures"
 
@@ -110,6 +115,79 @@ async def test_counts_are_the_same_after_a_restart(data: Path) -> None:
         after = await all_counted(Operators(served))
 
     assert counts(before) == counts(after) == {"A": 30, "B": 30}
+
+
+@pytest.mark.parametrize("version", [span_notes.VERSION, span_notes.VERSION + 1])
+async def test_after_a_restart_what_was_noted_is_not_read_again(data: Path, version: int) -> None:
+    """Unless another version found the failures."""
+    with patch.object(span_notes, "QUIET_LOOKS", 1), patch.object(failure_index, "LOOK_S", 0.02):
+        async with serving(data) as served:
+            await make_dead_letters(served, *(failed("AB"[at % 2], at) for at in range(60)))
+            await all_counted(Operators(served))
+            kept: list[int] = []
+            keep = failure_index._ShardNotes.keep
+
+            async def see(notes: Any, queue: Any, made: Any, opens: Any) -> list[int]:
+                kept.extend(spans := await keep(notes, queue, made, opens))
+                return spans
+
+            with patch.object(failure_index._ShardNotes, "keep", see):
+                await until(lambda: bool(kept))
+    again = Failure((("text", "read again"),))
+    with (
+        patch.object(queue_pass, "failure_of", lambda body, extras: again),
+        patch.object(span_notes, "VERSION", version),
+    ):
+        async with serving(data) as served:
+            after = await all_counted(Operators(served))
+
+    anew = version != span_notes.VERSION
+    assert counts(after) == ({"read again": 60} if anew else {"A": 30, "B": 30})
+    assert all(sum(each["bars"]) == each["messages"] for each in after["failures"])
+    assert all(each["sources"] == {"source": each["messages"]} for each in after["failures"])
+
+
+async def test_a_queue_that_is_no_dead_letter_queue_any_more_keeps_no_notes(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure_index, "_FIND_S", 0.0)
+    forgotten: list[str] = []
+    forget = failure_index._ShardNotes.forget
+
+    async def see(notes: Any, queue: QueueDefinition) -> None:
+        await forget(notes, queue)
+        forgotten.append(queue.name)
+
+    monkeypatch.setattr(failure_index._ShardNotes, "forget", see)
+    await make_dead_letters(operators.served, failed("A"))
+    await all_counted(operators)
+    await operators.served.call(
+        "SetQueueAttributes", QueueUrl="source", Attributes={"RedrivePolicy": ""}
+    )
+
+    await until(lambda: forgotten == ["dead"])
+
+
+async def test_counts_stay_exact_while_messages_come_and_go_over_restarts(data: Path) -> None:
+    random, there = Random(7), Counter[str]()
+    with patch.object(span_notes, "QUIET_LOOKS", 1), patch.object(failure_index, "LOOK_S", 0.01):
+        async with serving(data) as served:
+            await make_dead_letters(served, failed("A"))
+        there["A"] += 1
+        for _ in range(5):
+            async with serving(data) as served:
+                assert counts(await all_counted(Operators(served))) == there
+                for _ in range(10):
+                    kind = random.choice("ABC")
+                    if random.random() < 0.6:
+                        await served.send(failed(kind), queue="dead")
+                        there[kind] += 1
+                    elif received := await served.receive("dead"):
+                        body, handle = received.popitem()
+                        await served.call("DeleteMessage", QueueUrl="dead", ReceiptHandle=handle)
+                        there[json.loads(body)["error"]["type"]] -= 1
+                    await asyncio.sleep(random.choice((0, 0, 0.03)))
+                there = +there
 
 
 async def test_until_all_are_counted_it_says_so(operators: Operators) -> None:

@@ -48,6 +48,14 @@ async def test_a_caller_is_told_what_it_may_do_to_the_service(data: Path) -> Non
     assert user["may"][1:] == [each for each in OF_A_SERVICE if each not in of_root]
     assert owner["may"] == ["holdfast:ListQueues", "sqs:CreateQueue", *OF_A_SERVICE]
     assert owner["has_archive"] is False
+    assert owner["grafana_url"] is None
+
+
+async def test_a_caller_is_told_of_the_dashboards(data: Path) -> None:
+    async with serving(data, grafana_url="https://grafana.example/g") as served:
+        assert (await Operators(served).seen("caller"))[
+            "grafana_url"
+        ] == "https://grafana.example/g"
 
 
 async def test_lists_say_which_links_of_a_queue_the_caller_may_follow(data: Path) -> None:

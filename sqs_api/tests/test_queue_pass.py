@@ -51,6 +51,7 @@ class Rows:
     def __init__(self, seed: int) -> None:
         self.notes: dict[int, FailureNote] = {}
         self.opened: set[int] = set()
+        self.expires_ms = 0
         self.read_alone = 0
         """Messages that were read."""
         self.random = Random(seed)
@@ -119,7 +120,7 @@ class Rows:
             else [(0, at, kind) for at, kind in sorted(self.waiting.items()) if at > after[1]]
         )
         page = [
-            Browsed(sequence, "visible", message(kind), None, due_ms)
+            Browsed(sequence, "visible", message(kind, self.expires_ms), None, due_ms)
             for due_ms, sequence, kind in found[:limit]
         ]
         token = (page[-1].due_ms, page[-1].sequence) if len(found) > limit else None
@@ -203,9 +204,10 @@ def counted(counts: Counted) -> dict[str, int]:
     return {g.failure.signs[0][1]: g.messages for g in groups if g.failure is not None}
 
 
-def message(kind: str) -> StoredMessage:
+def message(kind: str, expires_ms: int = 0) -> StoredMessage:
     empty = bytes(20) + msgspec.msgpack.encode(Extras("me"))
-    return StoredMessage("id", 1_000, 1, with_body(empty, kind))
+    data = with_body(empty, kind)
+    return StoredMessage("id", 100_000_000, 1, data, expires_ms=expires_ms)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -277,6 +279,41 @@ async def test_notes_that_cannot_be_used_are_made_anew(other: dict[str, object])
     for _ in range(200):
         await rows.counting.take_notes()
     assert rows.notes == before
+
+
+async def test_notes_of_messages_with_a_time_to_live_are_of_one_retention() -> None:
+    """How long they are kept is told by their times and the queue's retention."""
+    rows = Rows(0)
+    rows.expires_ms = 90_000_000
+    rows.put()
+    await rows.counted()
+    for _ in range(10):
+        await rows.counting.take_notes()
+    rows.restart()
+    rows.read_alone = 0
+    await rows.counted()
+    assert rows.read_alone == 2, "the note, and a message that tells where to go"
+
+    rows.restart()
+    rows.counting.queue = prepared.queue_named("dead", 5, MessageRetentionPeriod="60")
+    rows.read_alone = 0
+    await rows.counted()
+    assert rows.read_alone == 2, "the note, which is of no use, and the message"
+    (group,) = rows.counting.counted.groups.values()
+    assert group.retained.first_s == 90_000 - 60
+
+
+async def test_nothing_is_remembered_while_nothing_is_read() -> None:
+    rows = await noted(30)
+    await rows.counted()
+    for sequence in list(rows.waiting):
+        del rows.waiting[sequence]
+        rows._tell(message_key(Q.queue_id, sequence), None)
+    rows.commit()
+
+    counting = rows.counting
+    assert [*counting._left, *counting._ahead, *counting._touched, *counting._pending] == []
+    assert counting.counted.weight == 0
 
 
 async def test_a_delayed_message_is_in_no_note() -> None:

@@ -126,6 +126,42 @@ def test_a_disabled_key_neither_seals_nor_opens_until_it_is_enabled(sealing: Sea
     assert sealing.sealer.open(message) == BODY
 
 
+def test_notes_are_sealed_also_of_queues_without_encryption(sealing: Sealing) -> None:
+    now(sealing.sealer.prepare([PLAIN]))
+    for queue in (PLAIN, MANAGED):
+        key = sealing.sealer.key_of_notes(queue)
+        noted = key.seal(b"TaxLookup")
+
+        assert b"TaxLookup" not in noted
+        assert sealing.sealer.open_note(key.number, noted) == b"TaxLookup"
+        assert sealing.sealer.open_note(key.number, noted[:-1]) is None
+
+
+def test_a_note_opens_while_the_key_of_its_queue_is_enabled(sealing: Sealing) -> None:
+    now(sealing.keyring.add("orders", ACCOUNT))
+    sealing.seal(KEYED)
+    key = sealing.sealer.key_of_notes(KEYED)
+    noted = key.seal(b"TaxLookup")
+    assert sealing.sealer.open_note(key.number, noted) == b"TaxLookup"
+    now(sealing.keyring.set_enabled("orders", False))
+
+    assert sealing.sealer.open_note(key.number, noted) is None
+    with pytest.raises(KmsDisabled):
+        sealing.sealer.key_of_notes(KEYED)
+
+
+def test_only_what_the_key_of_the_queue_protects_may_be_noted(sealing: Sealing) -> None:
+    now(sealing.keyring.add("orders", ACCOUNT))
+    plain, managed, keyed = map(sealing.seal, (PLAIN, MANAGED, KEYED))
+    unknown = msgspec.structs.replace(keyed, sealed=1 << 40)
+
+    may = [sealing.sealer.may_note(each, MANAGED) for each in (plain, managed, keyed)]
+    assert may == [True, True, False]
+    assert sealing.sealer.may_note(keyed, KEYED)
+    assert not sealing.sealer.may_note(keyed, PLAIN)
+    assert not sealing.sealer.may_note(unknown, KEYED)
+
+
 def test_a_damaged_message_opens_to_nothing_and_is_counted(sealing: Sealing) -> None:
     message = sealing.seal(MANAGED)
     flipped = message.data[:-1] + bytes([message.data[-1] ^ 1])

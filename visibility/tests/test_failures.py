@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from visibility.content.content import Extras
-from visibility.content.failures import FAILURE_ID_LENGTH, failure_of, folded
+from visibility.content.failures import FAILURE_ID_LENGTH, FAILURE_VERSION, failure_of, folded
 from visibility.content.filters import matches_inside
 from visibility.contract.move_task import MessageFilter
 
@@ -98,6 +98,22 @@ def test_anything_has_a_failure(body: str) -> None:
 def test_what_a_failure_is_stays_the_same_between_hosts() -> None:
     """Filters of running redrives have its id."""
     assert failure_of('{"error": {"type": "TaxLookup"}}', None).failure_id == "e8586d58a7a55461"
+
+
+def test_failures_are_those_of_their_version() -> None:
+    """Counts are stored by failure: whoever changes this raises FAILURE_VERSION, so that messages
+    are counted anew."""
+    kinds = attributes(event_type="order.placed")
+    texts = ['{"error": {"code": "E1042", "message": "user 17 of \'a\'"}}', '{"a": 1, "b": 2}']
+    found = [failure_of(text, None).signs for text in [*texts, "no route to 10.0.0.7\n at x"]]
+
+    assert FAILURE_VERSION == 1
+    assert [*found, failure_of("{}", kinds).signs] == [
+        (("json:error.code", "E1042"), ("json:error.message", "user … of …")),
+        (("fields", "a, b"),),
+        (("text", "no route to …"),),
+        (("attribute:event.type", "order.placed"),),
+    ]
 
 
 def test_a_body_of_any_size_is_folded_in_bounded_time() -> None:

@@ -1,7 +1,7 @@
 // Archived messages of one queue, which may be deleted: search, one message.
 
 import { enter, isNextPage, keep } from "./address.js";
-import { filled, get } from "./api.js";
+import { caller, filled, get } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table } from "./dom.js";
 import { FilterBox, seenIn } from "./filter_box.js";
@@ -45,6 +45,11 @@ export async function chooseArchive({ view }) {
     const wanted = id.value.trim() ? `?${new URLSearchParams({ id: id.value.trim() })}` : "";
     location.hash = `#/archive/${encodeURIComponent(name.value.trim())}${wanted}`;
   };
+  if (!(await caller()).has_archive) {
+    fill(view, el("h1", {}, "Archive"), el("p", { class: "empty" }, "This service keeps no archive: set "
+      + "lake to a folder or a bucket, and messages that leave their queues can be found here."));
+    return;
+  }
   fill(
     view,
     el("h1", {}, "Archive"),

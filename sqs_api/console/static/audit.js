@@ -101,9 +101,9 @@ export async function showAudit({ view, query, signal, fail }) {
 
   const form = el(
     "form",
-    { class: "toolbar", onsubmit: search },
+    { class: "search", onsubmit: search },
     inputs.map(([, label, input]) => field(label, input)),
-    field("Refused calls only", denied),
+    el("label", { class: "choice" }, denied, "Refused calls only"),
     el("button", { type: "submit", class: "main" }, "Search"),
   );
   fill(view, el("h1", {}, "Audit log"), form, seesRedrives && redrives.place, list.place);

@@ -28,6 +28,14 @@ export function link(text, address, properties = {}) {
   return el("a", { href: address, ...properties }, text);
 }
 
+/** A link to a dashboard of Grafana, if its address is set. */
+export function dashboard(grafanaUrl, uid, variables = {}) {
+  if (!grafanaUrl) return null;
+  const query = new URLSearchParams(Object.entries(variables).map(([name, value]) => [`var-${name}`, value]));
+  const address = `${grafanaUrl.replace(/[/]+$/, "")}/d/holdfast-${uid}${query.size ? `?${query}` : ""}`;
+  return link("Grafana", address, { class: "button", target: "_blank", rel: "noopener" });
+}
+
 /**
  * A button. One that changes something has a text for `busy`, such as "Sending …": it is disabled
  * and says so until `onclick` has ended, and stays disabled if that gives `USED`. Before, it may

@@ -2,7 +2,7 @@
 
 import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, link, notice, row, table } from "./dom.js";
+import { button, command, dashboard, el, facts, fill, link, notice, row, table } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { resource } from "./resource.js";
 
@@ -14,7 +14,7 @@ const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries b
 const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
 
 export async function showHosts({ view, signal, fail }) {
-  const { may } = await caller();
+  const { may, grafana_url: grafanaUrl } = await caller();
   const mayDrain = may.includes("holdfast:DrainHost");
 
   const list = resource({
@@ -80,13 +80,15 @@ export async function showHosts({ view, signal, fail }) {
     ]);
   }
 
-  fill(view, el("h1", {}, "Hosts"), list.place);
+  const drawnBy = dashboard(grafanaUrl, "operators");
+  fill(view, el("h1", {}, "Hosts"), drawnBy && el("p", { class: "actions" }, drawnBy), list.place);
   await list.watch(REFRESH_MS);
 }
 
 function alone() {
   return el("p", { class: "notice" }, "This is a single host: there is no cluster, so nothing is "
-    + "replicated to other hosts and nothing can be drained.");
+    + "replicated to other hosts and nothing can be drained. Three hosts or more make a cluster: see "
+    + "Cluster in sqs_api/OPERATING.md.");
 }
 
 /** Who leads each shard, who follows, and who lags: a row a shard, a column a host. */

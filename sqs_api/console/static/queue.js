@@ -3,7 +3,7 @@
 import { caller, get, ofQueue, post } from "./api.js";
 import { charts } from "./charts.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, link, notice, patch, queueLink } from "./dom.js";
+import { button, command, dashboard, el, facts, fill, link, notice, patch, queueLink } from "./dom.js";
 import { failures } from "./failures.js";
 import { count, instant, pretty, rate, span, taskText } from "./format.js";
 import { History } from "./live.js";
@@ -18,7 +18,7 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
   const rest = el("div");
   /** @type {ReturnType<typeof failures> | null} */
   let inbox = null;
-  const { has_archive: hasArchive } = await caller();
+  const { has_archive: hasArchive, grafana_url: grafanaUrl } = await caller();
   const now = resource({ what: "The queue", ask, show, signal, fail });
 
   async function ask(mine) {
@@ -35,7 +35,7 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
     inbox?.changed((queue.visible ?? 0) + (queue.in_flight ?? 0) + (queue.delayed ?? 0));
     patch(rest, links(queue), settings(queue), same(queue));
     return [
-      actions(queue, hasArchive, now.read, fail),
+      actions(queue, { hasArchive, grafanaUrl }, now.read, fail),
       queue.purges.map((each) => purgeOf(queue, each, now.read, fail)),
       el("div", { class: "cards" }, cards(queue, history)),
     ];
@@ -95,7 +95,7 @@ function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: u
     button("Undo the purge", undo, { busy: "Restoring …" }));
 }
 
-function actions(queue, hasArchive, read, fail) {
+function actions(queue, { hasArchive, grafanaUrl }, read, fail) {
   const may = new Set(queue.may);
   const base = `#/queues/${queue.name}`;
   const text = `All messages of ${queue.name} are removed. An operator can restore them while `
@@ -132,6 +132,7 @@ function actions(queue, hasArchive, read, fail) {
     queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive`, { class: "button" }),
     EDITS.some((each) => may.has(each)) && link("Edit", `${base}/edit`, { class: "button" }),
+    dashboard(grafanaUrl, "owners", { queue: queue.name }),
     may.has("sqs:PurgeQueue") && button("Purge", purge, { class: "danger", busy: "Purging …", confirm }),
     may.has("sqs:DeleteQueue") && button("Delete queue", remove, { class: "danger", busy: "Deleting …", confirm: deletion }),
   );
