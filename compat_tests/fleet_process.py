@@ -11,6 +11,7 @@ from typing import Any
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import ClusterProcess
+from compat_tests.facade import eventually
 from compat_tests.node_process import command
 from compat_tests.pages import ask
 
@@ -39,11 +40,19 @@ class FleetProcess(ClusterProcess):
         return found
 
     def parts_of(self, queue: str, host: str = "a") -> list[dict[str, Any]]:
-        """The parts of a queue as `fleet parts` shows them, without starting a command."""
+        """The parts of a queue as `fleet parts` shows them, without starting a command. A host may
+        hear of a new queue a moment later than the one that made it."""
         url = self.parts.cluster().hosts[host]
-        status, found = ask(url, self.credentials, f"api/queues/{queue}/parts")
-        assert status == 200, found
-        parts: list[dict[str, Any]] = found["parts"]
+        parts: list[dict[str, Any]] = []
+
+        def are_known() -> bool:
+            status, found = ask(url, self.credentials, f"api/queues/{queue}/parts")
+            assert status in (200, 404), found
+            if status == 200:
+                parts.extend(found["parts"])
+            return bool(status == 200)
+
+        eventually(are_known)
         return parts
 
     @contextmanager

@@ -17,6 +17,7 @@ from compat_tests.distribution import (
     ByKind,
     _rank,
     _runs_together,
+    pytest_collection,
     pytest_configure,
     pytest_xdist_auto_num_workers,
 )
@@ -38,8 +39,8 @@ def test_files_that_share_a_spark_run_in_one_process() -> None:
     ("names", "more"),
     [
         (["auth", "visibility", "storage", "cluster", "sqs_api"], 0),
-        (["auth", "spark_jobs", "compat_tests"], 3),
-        (["compat_tests/test_send.py"], 3),
+        (["auth", "spark_jobs", "compat_tests"], 5),
+        (["compat_tests/test_send.py"], 5),
     ],
 )
 def test_tests_that_wait_for_others_get_more_processes(
@@ -60,6 +61,33 @@ def test_long_files_come_first() -> None:
     ]
 
     assert sorted(files, key=_rank) == files[::-1]
+
+
+def test_each_process_imports_a_share_of_the_files_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "room").mkdir()
+    for name in ("test_a", "test_b", "test_c", "test_ignored", "helper"):
+        (tmp_path / "room" / f"{name}.py").touch()
+    found: list[str] = []
+
+    def imported(name: str) -> None:
+        found.append(name)
+        raise ImportError(name)
+
+    monkeypatch.setattr("importlib.import_module", imported)
+    for number in (0, 1):
+        config = SimpleNamespace(
+            workerinput={"workerid": f"gw{number}", "workercount": 2},
+            rootpath=tmp_path,
+            invocation_params=SimpleNamespace(dir=tmp_path),
+            args=["room"],
+            getoption=lambda _: ["room/test_ignored.py"],
+        )
+        session: Any = SimpleNamespace(config=config)
+        pytest_collection(session)
+
+    assert found == ["room.test_a", "room.test_c", "room.test_b"]
 
 
 class Process:

@@ -39,7 +39,9 @@ DEPLOY = Path(__file__).parent.parent / "deploy"
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
-    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
+    process = FleetProcess(
+        tmp_path_factory.mktemp("fleet"), "--aws-waits", "off", "--load-report-s", "4"
+    )
     yield process.start(seconds=180)
     process.close()
 
@@ -82,7 +84,7 @@ def reported_hot(fleet: FleetProcess, queue_id: int, shard: int) -> Iterator[Non
     over = threading.Event()
 
     def report() -> None:
-        while not over.wait(2.0):
+        while not over.wait(1.0):
             part = [str(queue_id), 0, 0.7]
             load = {
                 "host": "a",
@@ -134,7 +136,7 @@ def look_at_page(fleet: FleetProcess, browser: Any) -> None:
 
 
 def made_as_planned(fleet: FleetProcess, made: dict[str, Any]) -> bool:
-    """Make the only change of a new plan: the next one, ten seconds later, may open its part on
+    """Make the only change of a new plan: the next one, four seconds later, may open its part on
     another shard, or be without it until the next load is there."""
     before = planned(fleet, "f").get("at_ms")
 
@@ -217,7 +219,7 @@ def test_alerts_of_a_fleet_are_on_metrics_that_it_has(fleet: FleetProcess) -> No
     assert len(named) >= 4
 
     def are_there() -> bool:
-        time.sleep(1.0)  # loads are reported each ten seconds
+        time.sleep(1.0)  # loads are reported each four seconds
         pages: list[str] = []
         for name in (*HOSTS, *SECOND):
             with urlopen(f"{fleet.parts.cluster().hosts[name]}/_holdfast/metrics") as answer:

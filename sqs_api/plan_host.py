@@ -14,7 +14,7 @@ from cluster.fleet.load_records import LoadBoard
 from cluster.fleet.plan_records import MANAGER, PlanRecords
 from cluster.fleet.plan_table import Cluster
 from cluster.fleet.planner_key import PlannerHolder, PlannerKey
-from cluster.fleet.planning import TICK_S, Parts, Planning
+from cluster.fleet.planning import Parts, Planning
 from cluster.fleet.removing import Removal
 from cluster.fleet.steps import Steps
 from cluster.members.zones import crowded_zones
@@ -43,8 +43,8 @@ def manager_feature(
     transport: Server,
     fleet: FleetPages,
 ) -> Feature:
-    """The manager's answers, its metrics, and its work each ten seconds; in a fleet of one cluster
-    that is a look at one number."""
+    """The manager's answers, its metrics, and its work each `load_report_s`; in a fleet of one
+    cluster that is a look at one number."""
     _, clock, entropy, _ = process
     below = joined.root.below(MANAGER)
 
@@ -65,6 +65,7 @@ def manager_feature(
             read_counters=partial(_counters, clock.monotonic_s, accounting, measures),
             read_figures=partial(_figures, process, transport),
             now_ms=now_ms,
+            window_ms=process.settings.load_report_s * 1000,
         )
     )
     pages = PlanPages(manager, questions, shards.catalog, fleet.status)
@@ -88,7 +89,7 @@ def manager_feature(
         },
         metrics=(PlanMetrics(manager),),
         periodic=(
-            Every(TICK_S, manager.tick),
+            Every(process.settings.load_report_s, manager.tick),
             Every(DEPTHS_EVERY_S, publish_depths),
         ),
     )

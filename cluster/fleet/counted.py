@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cluster.fleet.load_history import LoadHistory
-from cluster.fleet.loads import REPORT_MS
 from cluster.fleet.plan_table import Change, Fleet, Kind, PartState, Queue
 from cluster.fleet.thresholds import ASSIGN_BELOW, STOP_AT
 from visibility.contract.queue_parts import PARTS_MAX
@@ -94,7 +93,7 @@ class Counted:
         is_emptied = (
             seen is not None
             and seen.shard == part.shard
-            and seen.at_ms - REPORT_MS >= closed_ms
+            and seen.at_ms - self._history.window_ms >= closed_ms
             and not seen.last.messages
         )
         return not is_emptied
@@ -107,11 +106,11 @@ class Counted:
 
     def _count_load(self, change: Change, at_ms: int) -> None:
         """A report counts what was assigned before its window began."""
-        reported = self._history.shard_ms
+        reported, window_ms = self._history.shard_ms, self._history.window_ms
         self._move_load(
             change,
-            [s if at_ms > reported.get(s, 0) - REPORT_MS else None for s in change.opens],
-            [s if at_ms > reported.get(s, 0) - REPORT_MS else None for s in change.leaves],
+            [s if at_ms > reported.get(s, 0) - window_ms else None for s in change.opens],
+            [s if at_ms > reported.get(s, 0) - window_ms else None for s in change.leaves],
         )
 
     def _move_load(

@@ -140,7 +140,7 @@ class Draft:
         load = self.history.shards.get(shard)
         if cluster in self.history.silent_since_ms or load is None:
             return reason(Why.SILENT, cluster=cluster)
-        what = disturbance(load, self.now_ms)
+        what = disturbance(load, self.now_ms, self.history.window_ms)
         return reason(Why.DISTURBED, shard=shard, what=what) if what is not None else None
 
     def _over_budget(self, change: Change) -> Reason | None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from cluster.fleet.loads import (
     LATE_MS,
+    REPORT_MS,
     HostLoad,
     PartLoad,
     ShardLoad,
@@ -73,7 +74,9 @@ class PartSeen:
 class LoadHistory:
     """Belongs to one planner; `observe` is called with all known reports before each plan."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_ms: int = REPORT_MS) -> None:
+        """`window_ms`: the time that each report is about."""
+        self.window_ms = window_ms
         self.utilisation: dict[str, Utilisation] = {}
         """Of each cluster, as last reported."""
         self.loops: dict[str, int] = {}

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 REPORT_MS = 10_000
-"""Hosts report at this interval, each time on the window since the last report."""
+"""Hosts report at this interval, or sooner where a trial asks for it, each time on the window since
+the last report."""
 LATE_MS = 3 * REPORT_MS
 """A host whose last report is older is silent."""
 
@@ -23,7 +24,8 @@ CONNECTIONS_FLOOR = 100
 """Below its floor a figure counts nothing: three connections are not thrice the load of one."""
 
 LATENCY_MAX = 2.0
-FAILOVER_MS = 60_000
+SETTLED_WINDOWS = 6
+"""A shard is left alone for so long after its leader changed: a minute."""
 
 
 class PartLoad(NamedTuple):
@@ -103,12 +105,13 @@ def _share(used: int, size: int, floor: int) -> float:
     return used / size if used >= floor and size else 0.0
 
 
-def disturbance(shard: ShardLoad, now_ms: int) -> str | None:
+def disturbance(shard: ShardLoad, now_ms: int, window_ms: int) -> str | None:
     """The fact that forbids a change of this shard's parts now, None if there is none."""
+    settled_ms = SETTLED_WINDOWS * window_ms
     if shard.latency >= LATENCY_MAX:
         return f"its latency is {shard.latency:.1f} times its usual"
-    if now_ms - shard.led_since_ms < FAILOVER_MS:
-        return "its leader changed within a minute"
+    if now_ms - shard.led_since_ms < settled_ms:
+        return f"its leader changed within {settled_ms // 1000} s"
     if shard.is_checkpointing:
         return "it is being copied"
     return None

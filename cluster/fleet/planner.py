@@ -15,7 +15,7 @@ import structlog
 
 from cluster.coordination.coordination import Done, Outcome, Unavailable
 from cluster.fleet.load_history import LoadHistory
-from cluster.fleet.loads import HostLoad
+from cluster.fleet.loads import REPORT_MS, HostLoad
 from cluster.fleet.plan import Plan, plan
 from cluster.fleet.plan_records import Mode
 from cluster.fleet.plan_table import Change, Fleet
@@ -75,11 +75,17 @@ class ShownPlan(msgspec.Struct, frozen=True):
 
 
 class Planner:
-    """Belongs to one event loop; `tick` is due each ten seconds."""
+    """Belongs to one event loop; `tick` is due with each report of a load."""
 
     def __init__(
-        self, key: PlannerKey, sources: Sources, now_ms: Callable[[], int], mode: Mode = Mode.SHADOW
+        self,
+        key: PlannerKey,
+        sources: Sources,
+        now_ms: Callable[[], int],
+        mode: Mode = Mode.SHADOW,
+        window_ms: int = REPORT_MS,
     ) -> None:
+        """`window_ms`: the interval of reports."""
         self.mode = mode
         self.decided: Counter[tuple[str, str, str]] = Counter()
         """Changes by kind, reason and outcome; `shadow` for those that were only said."""
@@ -88,7 +94,7 @@ class Planner:
         self._key = key
         self._sources = sources
         self._now_ms = now_ms
-        self._history = LoadHistory()
+        self._history = LoadHistory(window_ms)
         self._parts_before = 0
         self._last: Plan | None = None
         self._said: dict[tuple[str, ...], int] = {}

@@ -26,7 +26,6 @@ from cluster.fleet.planner_key import PlannerKey
 from cluster.fleet.steps import StepRefused, Steps, not_available, undoing
 from visibility.contract.errors import QueueError, UnsupportedOperation
 
-TICK_S = REPORT_MS / 1000
 BY_ITSELF = "manager"
 
 
@@ -44,10 +43,12 @@ class Parts(NamedTuple):
     read_counters: Callable[[], Counters]
     read_figures: Callable[[], Figures]
     now_ms: Callable[[], int]
+    window_ms: int = REPORT_MS
+    """The interval of reports."""
 
 
 class Planning:
-    """Belongs to one event loop; `tick` is due each TICK_S."""
+    """Belongs to one event loop; `tick` is due with each report of a load."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -62,7 +63,7 @@ class Planning:
             self._apply,
             lambda change: not_available(parts.catalog, change, parts.steps.queue_of(change)),
         )
-        self.planner = Planner(parts.key, sources, parts.now_ms)
+        self.planner = Planner(parts.key, sources, parts.now_ms, window_ms=parts.window_ms)
         self._log = structlog.get_logger("manager")
 
     @property

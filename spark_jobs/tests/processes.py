@@ -72,7 +72,7 @@ def wait(reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + _WAIT_S
     while not reached():
         assert time.monotonic() < deadline
-        time.sleep(0.005)
+        time.sleep(0.02)  # a look lists the lake
 
 
 @contextmanager

@@ -178,7 +178,7 @@ OF_THE_TRIAL = {
     "tls_key",
     "tls_client_ca",
     *ClusterSettings.model_fields,
-} - {"replication"}
+} - {"replication", "load_report_s"}
 """Settings that the trial itself gives to its hosts, or that its balancer cannot follow."""
 try_cluster.params += setting_flags(without=OF_THE_TRIAL)
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
+from cluster.fleet.loads import REPORT_MS
 from cluster.peers.process_names import is_host_id
 from storage.engines.store_options import Replication
 
@@ -139,6 +140,10 @@ class ClusterSettings(BaseModel):
     only with the disks of a majority. `async`: for sends, deletes and changes of visibility only
     the one that leads, so those that it had not copied when it failed may be lost: messages are
     gone, or come back."""
+    load_report_s: Annotated[int, Field(ge=1, le=REPORT_MS // 1000)] = REPORT_MS // 1000
+    """Seconds between two reports of this host's load in a fleet of several clusters, and between
+    two plans, the same on all hosts. Shorter ones are for trials: the manager acts on shorter
+    bursts, and sooner after a failover, and more is written to etcd."""
     peer_address: Annotated[str | None, AfterValidator(_listen), AfterValidator(_reachable)] = None
     """HOST:PORT at which the other hosts reach this one."""
     peer_listen: Annotated[str | None, AfterValidator(_listen)] = None

@@ -40,6 +40,7 @@ REST = {
     "cluster_hosts": "a,b,c",
     "peer_listen": "0.0.0.0:9325",
     "replication": "async",
+    "load_report_s": "2",
     "zone": "zone-1",
 }
 """Other settings of a member, but for user and password."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.plan_table import Kind, Part, PartState
 from cluster.fleet.reasons import Why
 from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals, warnings
@@ -285,6 +286,22 @@ def test_a_slow_shard_or_one_in_change_is_left_alone() -> None:
     fleet.shards = {0: {"latency": 1.9}}
     fleet.report(10)
     assert fleet.plan().changes
+
+
+@pytest.mark.parametrize(("window_ms", "is_left_alone"), [(10_000, True), (2_000, False)])
+def test_a_shard_is_left_alone_for_six_windows_after_its_leader_changed(
+    window_ms: int, is_left_alone: bool
+) -> None:
+    fleet = SmallFleet()
+    fleet.history = LoadHistory(window_ms)
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.7)
+    fleet.report(30)
+    fleet.shards[0] = {"led_since_ms": fleet.now_ms - 2_000}
+    fleet.report(10)
+    made = fleet.plan()
+    assert (("split", "q", Why.DISTURBED) in refusals(made)) == is_left_alone
+    assert bool(of_kind(made, Kind.SPLIT)) != is_left_alone
 
 
 def test_a_fifo_queue_that_a_task_reads_is_not_drained_by_a_split() -> None:
