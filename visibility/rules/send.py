@@ -15,6 +15,7 @@ from visibility.contract.results import (
 from visibility.contract.sender_order import window_ms
 from visibility.contract.stored_message import StoredMessage
 from visibility.contract.time_to_live import expiry
+from visibility.rules.collected_sends import Sending
 from visibility.rules.decided import Outcome, RefusedWithEvents
 from visibility.rules.events import Event
 from visibility.rules.levelling import check_throttled
@@ -22,7 +23,6 @@ from visibility.rules.message_events import MessagesSent
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.queue_parts import check_open
 from visibility.rules.room import has_room, spare_room
-from visibility.rules.sending import Sending
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer, ShortSends

@@ -38,6 +38,7 @@ from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import TRANSACTION, number_of, row_key, table_range, transaction_key
 from visibility.rows.row_values import THE_SHARD, TransactionRow
 from visibility.rules.acknowledge import Acknowledging
+from visibility.rules.collected_sends import Sending
 from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
@@ -45,7 +46,6 @@ from visibility.rules.leases import no_lease
 from visibility.rules.levelling import check_throttled
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.queue_parts import open_part, shares_out
-from visibility.rules.sending import Sending
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
