@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -20,7 +21,6 @@ from typing_extensions import override
 from cluster.clock import next_pulse
 from cluster.replication.applied_rows import AppliedRows
 from cluster.replication.contract import ReplicaOwner, ReplicaReport
-from cluster.replication.proposals import Proposal, synced_ones
 from cluster.replication.replacement import DamagedRows, Replacement, RowSource
 from cluster.replication.replica import Replica
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
@@ -33,6 +33,38 @@ TICK_S = 0.1
 """Interval of the replica's own work."""
 _SLICE_ROWS = 2_000
 """Row changes that a follower applies before the event loop may go on: 2 ms."""
+
+
+@dataclass(slots=True, eq=False)
+class Proposal:
+    """An Entry of the shard."""
+
+    body: bytes
+    queue_ids: Sequence[int]
+    index: int = 0
+    """0 until the replica took it."""
+    synced: Callable[[], None] | None = None
+    """Called once it is on this host's disk; None if no answer waits for that."""
+    done: Done | None = None
+    """Called once it is committed."""
+
+    def tell_synced(self) -> None:
+        """Call `synced`, the first time."""
+        synced, self.synced = self.synced, None
+        if synced is not None:
+            synced()
+
+
+def synced_ones(
+    proposals: Iterable[Proposal], synced_index: int, bytes_max: int
+) -> Iterator[Proposal]:
+    """Those that this host has durably; no more of them than may be lost with it."""
+    size = 0
+    for proposal in proposals:
+        size += len(proposal.body)
+        if not 0 < proposal.index <= synced_index or size > bytes_max:
+            return
+        yield proposal
 
 
 SourceOf = Callable[["ReplicatedStore"], RowSource | None]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from cluster.replication.proposals import Proposal
-from cluster.replication.replicated_store import ReplicatedStore
+from cluster.replication.replicated_store import Proposal, ReplicatedStore
 from cluster.shards.shard import Shard
 from cluster.tests.world import lead_of
 from storage.log import Position

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from cluster.replication import replicated_store
-from cluster.replication.proposals import Proposal
-from cluster.replication.replicated_store import ReplicatedStore
+from cluster.replication.replicated_store import Proposal, ReplicatedStore
 from cluster.shards.answers import EarlyAnswers
 from cluster.tests.simulation.cluster_run import APART, Shape
 from cluster.tests.simulation.planting import Plant, change_operation
