@@ -198,9 +198,10 @@ class ClusterProcess(NodeProcess):
         for stored in self.data.glob("*/member"):
             shutil.rmtree(stored)
 
-    def _command_line(self) -> list[str]:
-        where = ["--port", str(self._port), "--data", str(self.data)]
-        return command(self._kind, "try", *where, *self._options)
+    @override
+    def command_line(self) -> list[str]:
+        where = ["--port", str(self.port), "--data", str(self.data)]
+        return command(self._kind, "try", *where, *self.options)
 
 
 def is_well(page: str, tls: ssl.SSLContext | None = None) -> bool:

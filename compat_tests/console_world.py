@@ -45,7 +45,7 @@ def count(client: Any, name: str) -> int:
 def sqs(node: NodeProcess) -> Any:
     """boto3's client, with the root's key or any."""
     key = Credentials("AKIAOPEN", "secret", "us-east-1")
-    return connect(node.url, key if "--auth" in node._options else node.credentials)
+    return connect(node.url, key if "--auth" in node.options else node.credentials)
 
 
 def tab_of(browser: Any, node: NodeProcess, place: str = "/queues", **options: Any) -> Tab:

@@ -96,9 +96,9 @@ class NodeProcess:
         self.log = folder / "node.log"
         self.url = ""
         self._credentials = credentials
-        self._options = options
+        self.options = options
         self._variables = variables or {}
-        self._port = 0
+        self.port = 0
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
@@ -125,11 +125,11 @@ class NodeProcess:
     def start(self, *, seconds: float = 60.0) -> Self:
         """Start and wait until the service is ready to answer."""
         assert not self.running
-        if not self._port:
-            (self._port,) = free_ports(1)
+        if not self.port:
+            (self.port,) = free_ports(1)
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
-                self._command_line(),
+                self.command_line(),
                 env={**environment(), **self._variables},
                 cwd=_CHECKOUT,
                 stdout=subprocess.PIPE,
@@ -210,9 +210,10 @@ class NodeProcess:
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def _command_line(self) -> list[str]:
-        options = ["--host", "127.0.0.1", "--port", str(self._port), "--data", str(self.data)]
-        return command("serve", *options, *self._options)
+    def command_line(self) -> list[str]:
+        """The words that start the process."""
+        options = ["--host", "127.0.0.1", "--port", str(self.port), "--data", str(self.data)]
+        return command("serve", *options, *self.options)
 
     def _signal(self, number: signal.Signals) -> subprocess.Popen[str]:
         assert self._process is not None
@@ -258,7 +259,7 @@ class NodeProcess:
                 exports["AWS_SECRET_ACCESS_KEY"],
                 exports["AWS_DEFAULT_REGION"],
             )
-        if listening is None or (self._credentials is None and "open" not in self._options):
+        if listening is None or (self._credentials is None and "open" not in self.options):
             return False
         self.url = listening[1]
         return True

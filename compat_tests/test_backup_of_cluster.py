@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typing_extensions import override
 
 from compat_tests.clients.boto3_client import connect
 from compat_tests.cluster_process import HOSTS, ClusterProcess, is_well
@@ -231,8 +232,9 @@ class Host(NodeProcess):
 
     newest_format = 1
 
-    def _command_line(self) -> list[str]:
-        words = super()._command_line()
+    @override
+    def command_line(self) -> list[str]:
+        words = super().command_line()
         serving = words[words.index("serve") :]
         return [sys.executable, "-EP", "-c", _OF_VERSION, str(self.newest_format), *serving]
 

@@ -72,7 +72,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NodeProces
         "HOLDFAST_OIDC_ROLES": "sre=operator,staff=watcher",
     }
     node = NodeProcess(tmp_path_factory.mktemp("oidc"), variables=variables)
-    node._port = port
+    node.port = port
     node.start()
     sqs(node).create_queue(QueueName="first")
     yield node, provider

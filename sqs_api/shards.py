@@ -19,10 +19,10 @@ from cluster.parts.shared_tasks import SharedTasks
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.unlocking import LOOK_S, Unlocking
 from cluster.shards.delivery import Deliveries
-from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.shards.shard_report import ArchiveLimits
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.sealer import Sealer

@@ -23,7 +23,7 @@ from typing_extensions import override
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
 from cluster.peers.forwarded import REQUEST_HEAD, Leaders, View, decode_outcome
-from cluster.peers.held_requests import HeldRequests, Routed
+from cluster.peers.held_requests import HeldRequests, Routed, UndoneReceives
 from cluster.peers.peer_outcomes import (
     Failure,
     NotSent,
@@ -37,7 +37,6 @@ from cluster.peers.peer_outcomes import (
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.readiness import Readiness, Ready
 from cluster.peers.transport import Transport
-from cluster.peers.undone_receives import UndoneReceives
 from cluster.shards.answers import NotDecided
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard

@@ -1,4 +1,4 @@
-"""HeldRequests: requests that wait, by shard, until they can be tried again."""
+"""Requests of a router that are tried again: those that are held, and receives to be undone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+import structlog
+
 from cluster.clock import Entropy
 from cluster.peers.breaker import Pause
 from cluster.peers.link import Link
 from cluster.peers.peer_settings import ForwardingSettings
+from visibility.contract.errors import QueueError
+from visibility.contract.operations import ReceiveMessage
+from visibility.contract.outcomes import Answer
+from visibility.rules.acknowledge import UndoReceive
 from visibility.state.waiters import Ticket
 
 _AT_ONCE = 512
@@ -159,3 +166,36 @@ class HeldRequests:
         """The same for all of them."""
         for held in self.of_shard.values():
             held.hurry()
+
+
+class UndoneReceives:
+    """Receives that may have been decided although nobody gets their messages. Belongs to the
+    event loop's thread."""
+
+    def __init__(self, settings: ForwardingSettings, submit: Callable[[Routed], None]) -> None:
+        self._settings = settings
+        self._submit = submit
+        self._under_way = 0
+        self._log = structlog.get_logger("forwarding")
+
+    def begin(self, ticket: Routed) -> None:
+        """Have a request undone, if it is a receive that may have been decided."""
+        request = ticket.request
+        if not ticket.is_retry or type(request.operation) is not ReceiveMessage:
+            return
+        if self._under_way >= self._settings.held_max:
+            self._log.warning("receive_not_undone", request_id=request.request_id)
+            return
+        self._under_way += 1
+        undo = Routed(
+            msgspec.structs.replace(request, operation=UndoReceive(), dead_letter_queue=None),
+            self._undone,
+            begun_s=ticket.begun_s,
+            give_up_s=ticket.begun_s + self._settings.undo_s,
+            is_retry=True,
+            undoes=True,
+        )
+        asyncio.get_running_loop().call_soon(self._submit, undo)
+
+    def _undone(self, answer: Answer | QueueError) -> None:
+        self._under_way -= 1

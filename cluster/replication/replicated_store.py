@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,17 +19,15 @@ import msgspec
 from typing_extensions import override
 
 from cluster.clock import next_pulse
-from cluster.peers.log_retention import LogRetention
+from cluster.replication.applied_rows import AppliedRows
 from cluster.replication.contract import ReplicaOwner, ReplicaReport
 from cluster.replication.replacement import DamagedRows, Replacement, RowSource
 from cluster.replication.replica import Replica
-from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
 from storage.engines.store_options import Replication, StoreOptions
-from storage.healing.rebuild import Healed
 from storage.log import Disk, LogFailed, LogFull, Position, ReadAhead
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
-from visibility.rows.row_changes import Changes, Ops
+from visibility.rows.row_changes import Changes
 
 TICK_S = 0.1
 """Interval of the replica's own work."""
@@ -73,7 +71,7 @@ SourceOf = Callable[["ReplicatedStore"], RowSource | None]
 """The rows of other hosts as a store gets them; None if it cannot."""
 
 
-class ReplicatedStore(FlushedRows, ReplicaOwner):
+class ReplicatedStore(AppliedRows, ReplicaOwner):
     """See `SharedStore`. It is its replica's owner. Belongs to the event loop's thread."""
 
     def __init__(
@@ -95,25 +93,18 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         replica of this owner, and its way to rows of other hosts. `peers` names the other members,
         which may change; `has_much_space` is that of `LogRetention`; `on_closing` is called before
         the replica goes: no message may reach it afterwards."""
-        super().__init__(rows, options)
+        super().__init__(rows, options, applied=applied, has_much_space=has_much_space)
         self._peers = peers
         self._on_closing = on_closing
         self.replacement = Replacement(self, source_of(self), self._logger)
         self.damaged = DamagedRows(self.replacement, self._logger)
         self._ahead = ReadAhead(self._apply_more)
-        self.holds = LogRetention(options.monotonic_s, has_much_space)
-        self.rows = rows
         self.replication = options.replication
         self.answers_early = options.replication is Replication.ASYNC
         """See `SharedStore.answers_early`."""
-        self.applied = applied
-        """The last Entry that the rows have."""
-        self.flushed = applied
-        """The last Entry that the rows have durably."""
         self._disk = disk
         self._now_ms = now_ms
         self._tick_s = tick_s
-        self._leader: Leader | None = None
         self._is_leading = False
         """True once the shard was told that it leads, as the replica served and the rows had what
         was committed. It stays so while the replica takes another term."""
@@ -123,12 +114,9 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         """Called with the confirmation that was asked for while the leader takes another term."""
         self._releasing: tuple[Position, int] | None = None
         """The Entry that the shard is applying, with its size."""
-        self._applied_bytes = self._flushed_bytes = self._flushing_bytes = 0
-        """Bytes of Entries: applied since the opening, of them durable, and once the flush under
-        way has ended."""
         self._was_full = False
         """True if the shard was told that there is no room."""
-        self._is_applying = self._has_failed = self._is_over = False
+        self._is_applying = False
         self._stopped: asyncio.Future[None] | None = None
         """Done when the replica has let go of its files."""
         self._timer: asyncio.Handle | None = None
@@ -165,11 +153,6 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         """See `SharedStore.replace_rows`."""
         self.damaged.met(self.replica, reason)
         self.give_up(reason)
-
-    @property
-    def quarantines(self) -> bool:
-        """See `SharedStore.quarantines`."""
-        return self.damaged.quarantines
 
     # -- what a shard does -------------------------------------------------------------------------
 
@@ -320,56 +303,6 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         self._has_applied(entry.position, ops, entry.size)
         return len(ops) // 2
 
-    def _has_applied(self, position: Position, ops: Ops, size: int) -> None:
-        self.applied = position
-        self.damaged.applied(ops)
-        self.unflushed_rows += len(ops) // 2
-        self._applied_bytes += size
-        self._check_files_later()
-        if self._flushing is None and self._wants_flush():
-            self._flush_applied()
-
-    def _fail(self, error: StoreFailed) -> None:
-        self._has_failed = True
-        if self._leader is not None:
-            self._leader.on_failed(error)
-
-    # -- flush -------------------------------------------------------------------------------------
-
-    def _wants_flush(self) -> bool:
-        options = self._options
-        is_long = self._applied_bytes - self._flushed_bytes >= options.flush_bytes
-        return is_long or self.unflushed_rows >= options.flush_rows
-
-    def _flush_applied(self) -> None:
-        self._flushing_bytes = self._applied_bytes
-        self._begin_flush(self.applied)
-
-    def give_back_space(self) -> None:
-        """The disk is short: remove unused files of the log, and have the rows flushed, so that
-        RocksDB can remove what was deleted."""
-        if self._is_over or self._has_failed or not self.replica.journal.is_open:
-            return
-        self.replica.log.give_back()
-        if self.unflushed_rows and self._flushing is None:
-            self._flush_applied()
-        self._check_files_later()  # a compaction may have left files
-
-    def _has_flushed_enough(self) -> bool:
-        options = self._options
-        is_short = self._applied_bytes - self._flushed_bytes < 2 * options.flush_bytes
-        return self._flushing is None or (is_short and self.unflushed_rows < options.flush_rows)
-
-    def _release(self, reached: Position | None) -> None:
-        """Let the log forget what neither the rows nor a peer needs."""
-        assert reached is not None
-        self.flushed, self._flushed_bytes = reached, self._flushing_bytes
-        if self.replica.journal.is_open and not self._has_failed:
-            log = self.replica.log
-            if not self.replica.is_whole:  # the rows that are fetched must reach this log
-                self.holds.hold(self.replica.name, log.start.index)
-            self.replica.release(self.holds.limit(reached.index, log.bytes_above))
-
     # -- ReplicaOwner ------------------------------------------------------------------------------
 
     def first_body(self) -> bytes:
@@ -420,23 +353,6 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
     def on_behind(self, leader: str) -> None:
         self.replacement.begin()
 
-    # -- rows of another host ----------------------------------------------------------------------
-
-    @property
-    def needs_rows(self) -> bool:
-        """See `NeedsRows`."""
-        return self.quarantines or not self.replica.is_whole
-
-    def rows_fetched(self) -> None:
-        """See `NeedsRows`: the shard opens the store anew, which puts the rows in place."""
-        self._fail(StoreFailed("a checkpoint replaces the rows"))
-
-    @property
-    def log_start(self) -> int:
-        """Index of the Entry behind which this host's log can be sent."""
-        journal = self.replica.journal
-        return journal.log.start.index if journal.is_open else self.applied.index
-
     # -- looking in --------------------------------------------------------------------------------
 
     def report(self) -> ReplicaReport:
@@ -461,16 +377,6 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         )
 
     # -- the end -----------------------------------------------------------------------------------
-
-    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """Refuse to lead over damaged rows while another host may have sound ones, from which rows
-        rebuilt here would differ. Raises StoreFailed."""
-        if not self.quarantines:
-            self.damaged.met(self.replica, "a queue cannot be loaded")
-            raise StoreFailed("rows are damaged: another host leads")
-        healed: list[Healed] = []
-        await self._options.in_thread(lambda: healed.extend(self._rows.heal(known)))
-        return healed
 
     def cut_off(self) -> None:
         """Do nothing more: neither the shard nor the rows hear of the replica."""

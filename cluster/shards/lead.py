@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 import structlog
 
-from cluster.clock import Clock, Entropy
 from cluster.shards.answers import (
     GIVING_BACK,
     EarlyAnswers,
@@ -31,16 +30,13 @@ from cluster.shards.answers import (
     in_time,
     log_notice,
 )
-from cluster.shards.issued_ids import SharedCatalog
-from cluster.shards.shard_report import ArchiveLimits, Followed, News
-from cluster.shards.turn_sample import TurnSample
+from cluster.shards.shard_parts import LeadOwner, ShardParts, TurnTimes
+from cluster.shards.shard_report import News
 from storage.engines.store import Store, StoreFailed
-from storage.histogram import Histogram
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
-from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Definitions, Request
+from visibility.contract.model import Request
 from visibility.rules.decided import Damage, DamageMet, Decided, TurnFailed
 from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.queue_parts import unfinished_closings
@@ -53,42 +49,6 @@ TURN_REQUESTS_MAX = 512
 """Requests of one Turn; bounds the time for which the event loop is held."""
 PASSES_MAX = 4
 """Passes of the event loop for which a Turn waits."""
-_TIMES_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
-_REQUESTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
-
-
-OpenStore = Callable[[], Awaitable[Store]]
-
-
-class ShardParts(NamedTuple):
-    """The parts that a shard is made of."""
-
-    open_store: OpenStore
-    clock: Clock
-    entropy: Entropy
-    definitions: Definitions
-    """The catalog's view of queues."""
-    archive: ArchiveLimits | None = None
-    """Without it, nothing is archived."""
-    sealing: Sealing | None = None
-    """Without it, messages that move between queues keep their seals."""
-    under_way_max: int = 1
-    """Entries that may be appended and not committed (rule 6)."""
-    remembers: bool = False
-    """Answers are kept for retries."""
-    shared_catalog: SharedCatalog | None = None
-    """Over a replicated store a new leader asks it: `definitions` may lag behind."""
-
-
-class TurnTimes:
-    """Histograms of a shard's Turns."""
-
-    def __init__(self) -> None:
-        self.seconds = Histogram(_TIMES_S)
-        """Time that deciding took."""
-        self.requests = Histogram(_REQUESTS)
-        self.sample: TurnSample | None = None
-        """None while nobody asks for it."""
 
 
 class Takes(Enum):
@@ -104,29 +64,6 @@ class Takes(Enum):
 _ALL: Final = Takes.ALL
 """Read for each request: from the class it takes 0.2 µs."""
 _NOTHING: Final = Takes.NOTHING
-
-
-class LeadOwner(Protocol):
-    """The shard. It ends a Lead that reports a failure or damage."""
-
-    @property
-    def followed(self) -> Followed:
-        """The queues whose rows somebody follows."""
-
-    def on_failure(self, error: StoreFailed, tickets: Sequence[Ticket] = ()) -> None:
-        """The store failed, or a Turn with these tickets."""
-
-    def on_damage(self, error: DamageMet, new: Sequence[Ticket]) -> None:
-        """A Turn met damage that another host heals; its `new` tickets changed nothing."""
-
-    def submit(self, request: Request, on_answer: OnAnswer) -> object:
-        """See `Shard.submit`."""
-
-    def tell(self, news: News) -> None:
-        """Tell the news of the shard."""
-
-    def undecided(self) -> QueueError:
-        """The answer to a request that was not decided."""
 
 
 class Lead:

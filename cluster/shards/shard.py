@@ -18,8 +18,9 @@ import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
 from cluster.shards.issued_ids import check_ids, learn_all, raise_ids
-from cluster.shards.lead import Lead, ShardParts, TurnTimes
+from cluster.shards.lead import Lead
 from cluster.shards.loading import load_healed
+from cluster.shards.shard_parts import ShardParts, TurnTimes
 from cluster.shards.shard_report import (
     Followed,
     News,

@@ -179,14 +179,14 @@ class Driver:
         deferred: list[Ticket] = []
         tickets = [reply.ticket for reply in replies]
         for _ in range(_TURNS_MAX):
-            deferred, tickets = self._one_turn(deferred, tickets)
+            deferred, tickets = self.one_turn(deferred, tickets)
             due_ms = self.state.deadlines.next_at_ms()
             is_due = due_ms is not None and due_ms <= self.now_ms
             if not (deferred or tickets or self.state.due or self.state.to_wake or is_due):
                 return replies
         raise AssertionError("the shard never comes to rest")
 
-    def _one_turn(
+    def one_turn(
         self, deferred: list[Ticket], tickets: list[Ticket]
     ) -> tuple[list[Ticket], list[Ticket]]:
         """Returns the tickets that the next Turn decides first, and those without room in this

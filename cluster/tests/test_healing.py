@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from cluster.tests.world import state_of
 from storage.checks.consistency import check_queue

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.tests.test_healing import FIFO, OTHER, QUEUES, Q, Served
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.engines.durable import DurableStore

@@ -33,10 +33,10 @@ def test_move_task_waits_for_a_purge_of_its_destination(suffix: str, is_used: bo
     driver.submit(prepared.send_batch(dead, ["a", "b"], groups=["g", "h"]))
     if is_used:
         driver.submit(prepared.send_batch(other, ["x", "y"], groups=["g", "h"]))
-    driver._one_turn([], [Reply(prepared.start_move_task(dead, other)).ticket])
+    driver.one_turn([], [Reply(prepared.start_move_task(dead, other)).ticket])
 
     successor = known.purge(other)
-    driver._one_turn([], [Reply(prepared.purge(other, successor)).ticket])
+    driver.one_turn([], [Reply(prepared.purge(other, successor)).ticket])
     driver.pass_time(10)
 
     state = driver.state
@@ -59,11 +59,11 @@ def test_dead_letters_wait_for_a_purge_of_their_queue(suffix: str) -> None:
         driver.submit(prepared.receive(source, 10, timeout_s=1))
     driver.pass_time(1000)
     receive = Reply(prepared.receive(source, 10, dead_letter_queue=dead))
-    deferred, _ = driver._one_turn([], [receive.ticket])
+    deferred, _ = driver.one_turn([], [receive.ticket])
     assert deferred
 
     successor = known.purge(dead)
-    driver._one_turn(deferred, [Reply(prepared.purge(dead, successor)).ticket])
+    driver.one_turn(deferred, [Reply(prepared.purge(dead, successor)).ticket])
     driver.pass_time(30_000)
     driver.submit(prepared.receive(source, 10, dead_letter_queue=successor))
 

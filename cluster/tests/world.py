@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 from cluster.clock import Clock, Entropy
-from cluster.shards.lead import Lead, ShardParts
+from cluster.shards.lead import Lead
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.engines.memory import MemoryStore

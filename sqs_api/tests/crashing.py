@@ -8,10 +8,10 @@ from pathlib import Path
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.sqlite_coordination import SqliteCoordination
-from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.tests.archive_rules import LIMITS
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, some_secrets
 from cluster.tests.world import FragileStore

@@ -9,10 +9,10 @@ from pathlib import Path
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.parts.split_queues import SplitQueues
-from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.queue_actions import QueueActions

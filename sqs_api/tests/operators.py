@@ -42,7 +42,7 @@ class Operators:
     async def get(self, path: str, **parameters: object) -> Told:
         """Ask; the answer may be a refusal."""
         query = f"?{urlencode(parameters)}" if parameters else ""
-        return await self._ask("GET", path + query, b"", {})
+        return await self.ask("GET", path + query, b"", {})
 
     async def post(
         self,
@@ -51,9 +51,9 @@ class Operators:
         more: Mapping[str, str] = MappingProxyType(JSON),
     ) -> Told:
         """Do; the answer may be a refusal."""
-        return await self._ask("POST", path, json.dumps(content or {}).encode(), more)
+        return await self.ask("POST", path, json.dumps(content or {}).encode(), more)
 
-    async def _ask(self, method: str, path: str, body: bytes, more: Mapping[str, str]) -> Told:
+    async def ask(self, method: str, path: str, body: bytes, more: Mapping[str, str]) -> Told:
         headers = {"x-holdfast-nonce": str(next(_nonces)), **more}
         page = f"api/{path}"
         answer = await self.served.ask_page(method, page, body, key=self.key, more=headers)

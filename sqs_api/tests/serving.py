@@ -20,10 +20,10 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import Keyring
 from cluster.parts.split_queues import SplitQueues
-from cluster.shards.lead import OpenStore, ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import OpenStore, ShardParts
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics

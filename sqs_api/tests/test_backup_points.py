@@ -51,10 +51,10 @@ class Host:
         self.led = {"a": [0], "b": [1], "c": []}[peer.name]
         self.stores = {number: _Store(number) for number in (0, 1)}
         self.questions = Questions(peer.transport)
-        self.quiesced = QuiescedHost(self._quiesce, self._opened, lambda number: number in self.led)
+        self.quiesced = QuiescedHost(self._quiesce, self.opened, lambda number: number in self.led)
         self.questions.serve(ACTION, self.quiesced.answer)
 
-    def _opened(self) -> Any:
+    def opened(self) -> Any:
         return self.stores
 
     @asynccontextmanager
@@ -118,7 +118,7 @@ class World:
 
     async def back_up(self) -> int:
         host = self.hosts["c"]
-        point = ClusterPoint("holdfast", host.questions, self.root, host._opened, CountingEntropy())
+        point = ClusterPoint("holdfast", host.questions, self.root, host.opened, CountingEntropy())
         draft: Any = self
         named: Any = {number: (f"shard-{number}", None) for number in (0, 1)}
         return await point.copy(draft, named)

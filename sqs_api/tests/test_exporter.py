@@ -16,9 +16,9 @@ import pytest_asyncio
 from cluster.catalog.catalog import Catalog
 from cluster.clock import SystemClock
 from cluster.coordination.sqlite_coordination import SqliteCoordination
-from cluster.shards.lead import ShardParts
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, some_secrets
 from cluster.tests.world import state_of

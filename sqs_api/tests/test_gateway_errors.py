@@ -16,7 +16,7 @@ from botocore.model import ServiceModel
 from botocore.parsers import create_parser
 
 from auth.caller import Caller
-from cluster.shards.lead import OpenStore
+from cluster.shards.shard_parts import OpenStore
 from cluster.tests.world import lead_of, state_of
 from sqs_api.tests.serving import (
     Answer,

@@ -41,9 +41,9 @@ class Recording(Operators):
         super().__init__(served)
         self.answered: set[str] = set()
 
-    async def _ask(self, method: str, path: str, body: bytes, more: Any) -> Told:
+    async def ask(self, method: str, path: str, body: bytes, more: Any) -> Told:
         target = API + path
-        told = await super()._ask(method, path, body, more)
+        told = await super().ask(method, path, body, more)
         if told.status == 200:
             check_request(method, target, json.loads(body) if body else None)
             self.answered.add(operation_of(method, target).name)
@@ -303,7 +303,7 @@ async def test_refusals_are_as_documented(operators: Recording) -> None:
     wrong = await operators.post("queues/dead/purge", {"confirm": "x"})
     missing = await operators.get("queues/none")
     plain = await operators.post("queues/dead/purge", {}, {"content-type": "text/plain"})
-    long = await operators._ask("POST", "queues/dead/purge", b" " * (70 << 10), JSON)
+    long = await operators.ask("POST", "queues/dead/purge", b" " * (70 << 10), JSON)
 
     statuses = [told.status for told in (wrong, missing, plain, long)]
     assert statuses == [400, 404, 415, 413]

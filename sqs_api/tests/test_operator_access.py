@@ -88,7 +88,7 @@ async def ask(operators: Operators, route: Route, more: dict[str, str] | None = 
         return Told(answer.status, answer.json)
     content = json.dumps(CONTENTS.get(route.name, {})).encode() if route.method == "POST" else b""
     kind = JSON if route.method == "POST" else {}
-    return await operators._ask(route.method, path_of(route), content, {**kind, **(more or {})})
+    return await operators.ask(route.method, path_of(route), content, {**kind, **(more or {})})
 
 
 async def _fill(data: Path) -> None:
@@ -333,7 +333,7 @@ async def test_an_encoded_change_is_refused_by_the_name_of_the_header(open_node:
 
 
 async def test_open_mode_is_for_this_machine(open_node: Served) -> None:
-    told = await Operators(open_node)._ask("GET", "queues", b"", {"x-forwarded-for": "203.0.113.7"})
+    told = await Operators(open_node).ask("GET", "queues", b"", {"x-forwarded-for": "203.0.113.7"})
 
     assert told.status == 403
 

@@ -19,10 +19,10 @@ from cluster.parts.shared_tasks import SharedTasks
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.unlocking import Unlocking
 from cluster.shards.delivery import Deliveries
-from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from sqs_api.admin.backup_points import OwnPoint, quiesce
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.every_host import EveryHost

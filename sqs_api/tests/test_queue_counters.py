@@ -14,10 +14,10 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import QueueChange
 from cluster.coordination.sqlite_coordination import SqliteCoordination
-from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from sqs_api.archiving import queue_counters
 from sqs_api.archiving.queue_counters import Flows

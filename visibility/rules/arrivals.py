@@ -41,6 +41,7 @@ from visibility.rows.row_keys import (
 )
 from visibility.rows.row_places import put_waiting
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD
+from visibility.rules.collected_sends import Sending
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
@@ -50,7 +51,6 @@ from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
 from visibility.rules.room import Room, takes
-from visibility.rules.sending import Sending
 from visibility.rules.transfers import held_there
 from visibility.state.places import add_size, count, join_delayed, join_level
 from visibility.state.rows import Rows

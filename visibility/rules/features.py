@@ -32,6 +32,7 @@ from visibility.rules import (
     schedules,
     selected,
     send,
+    send_batch,
     shared_moves,
     transactions,
 )
@@ -58,6 +59,7 @@ def _combined(*features: Operations) -> Operations:
 
 OPERATIONS = _combined(
     send.OPERATIONS,
+    send_batch.OPERATIONS,
     receive.OPERATIONS,
     acknowledge.OPERATIONS,
     at_most_once.OPERATIONS,

@@ -10,6 +10,7 @@ from visibility.contract.operations import Operation
 from visibility.contract.origin import after_edit
 from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.collected_sends import Sending
 from visibility.rules.decided import Outcome
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
@@ -18,7 +19,6 @@ from visibility.rules.message_events import MessagesDeleted
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.send import SEND_REPLAY
-from visibility.rules.sending import Sending
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState

@@ -45,6 +45,7 @@ from visibility.rows.row_keys import TRANSACTION, number_of, row_key, table_rang
 from visibility.rows.row_values import THE_SHARD, Departure, TransactionRow
 from visibility.rules.acknowledge import Acknowledging
 from visibility.rules.arrivals import ArrivalsAnswered, answer_to, floor_of
+from visibility.rules.collected_sends import Sending
 from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
@@ -54,7 +55,6 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import DeletesPrepared, MessagesPrepared
 from visibility.rules.queue_parts import open_part, shares_out
-from visibility.rules.sending import Sending
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
 from visibility.state.outbox import OUTBOX_MESSAGES_MAX
 from visibility.state.shard_state import ShardState

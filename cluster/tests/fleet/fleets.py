@@ -59,7 +59,7 @@ class SmallFleet:
         """Hosts report every ten seconds for so long."""
         for _ in range(seconds // 10):
             self.now_ms += REPORT_MS
-            self.history.observe(self.records.clusters, self._reports(), self.now_ms)
+            self.history.observe(self.records.clusters, self.reports(), self.now_ms)
 
     def plan(self) -> Plan:
         """As of now."""
@@ -70,7 +70,7 @@ class SmallFleet:
         for change in made.changes:
             assert self.records.apply(change, self.now_ms)
 
-    def _reports(self) -> list[HostLoad]:
+    def reports(self) -> list[HostLoad]:
         by_shard: dict[int, list[PartLoad]] = {}
         for queue in self.records.queues.values():
             for part in queue.parts:

@@ -159,7 +159,7 @@ def test_one_percent_of_the_parts_changes_in_ten_minutes() -> None:
 def test_a_late_report_and_one_that_comes_twice_change_nothing() -> None:
     fleet = hot()
     fleet.report(20)
-    reports = fleet._reports()
+    reports = fleet.reports()
     for _ in range(5):
         fleet.history.observe(fleet.records.clusters, reports, fleet.now_ms)
     assert not fleet.plan().changes

@@ -53,7 +53,7 @@ class Process:
         return Unavailable("away") if self.away else self.fleet.records.fleet()
 
     async def read_loads(self) -> list[HostLoad] | Unavailable:
-        return self.fleet._reports()
+        return self.fleet.reports()
 
     async def apply(self, change: Change, conditions: Mapping[str, int]) -> Outcome:
         """As a transaction on the queue's record would be."""

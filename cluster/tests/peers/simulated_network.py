@@ -67,12 +67,12 @@ class HostNetwork:
     """One host's `Network`."""
 
     def __init__(self, network: SimulatedNetwork, host: str) -> None:
-        self._network = network
+        self.whole = network
         self._host = host
         self.has_new_certificates = False
 
     async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
-        network = self._network
+        network = self.whole
         await network.reached(self._host, peer)
         await asyncio.sleep(network.delay_s)
         if address not in network.listening:
@@ -86,7 +86,7 @@ class HostNetwork:
         protocol.connection_made(here)
 
     async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
-        self._network.listening[address] = (self._host, accept)
+        self.whole.listening[address] = (self._host, accept)
         return address
 
     def reload_if_changed(self) -> bool:
@@ -94,8 +94,8 @@ class HostNetwork:
         return changed
 
     def close(self) -> None:
-        self._network.listening = {
-            at: made for at, made in self._network.listening.items() if made[0] != self._host
+        self.whole.listening = {
+            at: made for at, made in self.whole.listening.items() if made[0] != self._host
         }
 
 

@@ -94,7 +94,7 @@ async def test_a_lost_connection_is_waited_for(tmp_path: Path) -> None:
         a.write_s = 0.01
         fetching = asyncio.create_task(a.fetch("b", "c").run())
         await pass_time(0.3)
-        for end in a.peer.network._network.open_ends("a", "b"):
+        for end in a.peer.network.whole.open_ends("a", "b"):
             end.abort()
         await pass_time(0.3)
 
@@ -113,7 +113,7 @@ async def test_a_source_that_is_gone_is_replaced_by_another(tmp_path: Path) -> N
         fetching = asyncio.create_task(a.fetch("b", "c").run())
         await pass_time(0.3)
         assert any(request for _, request in a.asked if isinstance(request, Read))
-        network = a.peer.network._network
+        network = a.peer.network.whole
         network.cut("a", "b")
         network.cut("b", "a")
 

@@ -65,7 +65,7 @@ async def neighbours(mark: str = cluster_mark(2)) -> AsyncIterator[tuple[Peer, P
 async def test_a_neighbour_is_connected_when_it_is_asked_and_let_go_when_it_is_not() -> None:
     async with neighbours() as (a, d):
         await pass_time(5)
-        assert not a.network._network.ends, "nobody asked"
+        assert not a.network.whole.ends, "nobody asked"
 
         assert a.ask(d, b"one").outcome.reason == Reason.NOT_CONNECTED  # type: ignore[union-attr]
         await pass_time(0.1)
@@ -89,7 +89,7 @@ async def test_a_neighbour_is_connected_when_it_is_asked_and_let_go_when_it_is_n
         a.transport.close_idle()
         a.transport.close_idle()
         await pass_time(1)
-        assert not a.network._network.ends
+        assert not a.network.whole.ends
 
 
 @virtual
@@ -97,7 +97,7 @@ async def test_a_question_waits_for_the_connection() -> None:
     async with neighbours() as (a, d):
         answer = await ask(a.transport, "d", Channel.PAGES, b"?", TIMEOUT_S)
         assert answer == b"re:?"
-        d.network._network.crash("d")
+        d.network.whole.crash("d")
         await pass_time(1)
         a.transport.close_idle()
         a.transport.close_idle()
@@ -111,7 +111,7 @@ async def test_replicas_and_rows_stay_in_their_cluster() -> None:
         for channel in (Channel.REPLICATION, Channel.CHECKPOINTS):
             assert a.transport.link("d", channel) is None
         await pass_time(1)
-        assert not a.network._network.ends
+        assert not a.network.whole.ends
 
 
 @pytest.mark.parametrize("mark", [cluster_mark(1), GATEWAY_MARK, cluster_mark(3)])

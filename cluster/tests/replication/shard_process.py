@@ -19,8 +19,8 @@ from cluster.replication.hosting import ReplicatedStores
 from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
-from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.shards.shard_report import News
 from cluster.tests.replication.checkpoint_links import CheckpointLinks
 from cluster.tests.replication.coordination import HostLeadership

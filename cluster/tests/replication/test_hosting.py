@@ -20,8 +20,8 @@ from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
-from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.shards.shard_report import Phase
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.peers import start as connect

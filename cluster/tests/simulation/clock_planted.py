@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.simulation.planting import Plant
-from visibility.rules import sending
+from visibility.rules import collected_sends
 from visibility.rules.sender_order import OrderPassed, SenderOrder
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -13,7 +13,7 @@ from visibility.state.shard_state import ShardState
 
 def order_by_arrival(patch: pytest.MonkeyPatch) -> None:
     """A message waits a window from its arrival on."""
-    patch.setattr(sending, "min", lambda sender_ms, now_ms: now_ms, raising=False)
+    patch.setattr(collected_sends, "min", lambda sender_ms, now_ms: now_ms, raising=False)
 
 
 def keep_late_messages(patch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import Content
 from visibility.contract.stored_message import Lease
 from visibility.rules import levelling, receive
+from visibility.rules.collected_sends import Sending
 from visibility.rules.retention import TooOld
-from visibility.rules.sending import Sending
 from visibility.state import window
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState

@@ -13,9 +13,9 @@ from cluster.clock import SystemClock
 from cluster.parts.shared_tasks import LOOK_S, SharedTasks
 from cluster.parts.unlocking import Unlocking
 from cluster.shards.delivery import Deliveries
-from cluster.shards.lead import ShardParts
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_parts import ShardParts
 from cluster.tests.consistency import check_rows
 from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
 from cluster.tests.simulation.known_parts import KnownParts, split_queues

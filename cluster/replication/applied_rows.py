@@ -1,0 +1,127 @@
+"""AppliedRows: the rows behind a replica's log: what they have, their flushes, and their damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cluster.peers.log_retention import LogRetention
+from cluster.replication.replacement import DamagedRows
+from cluster.replication.replica import Replica
+from storage.engines.flushed_rows import FlushedRows
+from storage.engines.store import Leader, RowStore, StoreFailed
+from storage.engines.store_options import StoreOptions
+from storage.healing.rebuild import Healed
+from storage.log import Position
+from visibility.rows.row_changes import Ops
+
+
+class AppliedRows(FlushedRows):
+    """The part of a `ReplicatedStore` behind the commit. Belongs to the event loop's thread."""
+
+    replica: Replica
+    damaged: DamagedRows
+
+    def __init__(
+        self,
+        rows: RowStore,
+        options: StoreOptions,
+        *,
+        applied: Position,
+        has_much_space: Callable[[], bool],
+    ) -> None:
+        """`applied` is the Entry that the rows are as of. `has_much_space` is that of
+        `LogRetention`."""
+        super().__init__(rows, options)
+        self.holds = LogRetention(options.monotonic_s, has_much_space)
+        self.rows = rows
+        self.applied = applied
+        """The last Entry that the rows have."""
+        self.flushed = applied
+        """The last Entry that the rows have durably."""
+        self._leader: Leader | None = None
+        self._applied_bytes = self._flushed_bytes = self._flushing_bytes = 0
+        """Bytes of Entries: applied since the opening, of them durable, and once the flush under
+        way has ended."""
+        self._has_failed = self._is_over = False
+
+    def _has_applied(self, position: Position, ops: Ops, size: int) -> None:
+        self.applied = position
+        self.damaged.applied(ops)
+        self.unflushed_rows += len(ops) // 2
+        self._applied_bytes += size
+        self._check_files_later()
+        if self._flushing is None and self._wants_flush():
+            self._flush_applied()
+
+    def _fail(self, error: StoreFailed) -> None:
+        self._has_failed = True
+        if self._leader is not None:
+            self._leader.on_failed(error)
+
+    # -- flush -------------------------------------------------------------------------------------
+
+    def _wants_flush(self) -> bool:
+        options = self._options
+        is_long = self._applied_bytes - self._flushed_bytes >= options.flush_bytes
+        return is_long or self.unflushed_rows >= options.flush_rows
+
+    def _flush_applied(self) -> None:
+        self._flushing_bytes = self._applied_bytes
+        self._begin_flush(self.applied)
+
+    def give_back_space(self) -> None:
+        """The disk is short: remove unused files of the log, and have the rows flushed, so that
+        RocksDB can remove what was deleted."""
+        if self._is_over or self._has_failed or not self.replica.journal.is_open:
+            return
+        self.replica.log.give_back()
+        if self.unflushed_rows and self._flushing is None:
+            self._flush_applied()
+        self._check_files_later()  # a compaction may have left files
+
+    def _has_flushed_enough(self) -> bool:
+        options = self._options
+        is_short = self._applied_bytes - self._flushed_bytes < 2 * options.flush_bytes
+        return self._flushing is None or (is_short and self.unflushed_rows < options.flush_rows)
+
+    def _release(self, reached: Position | None) -> None:
+        """Let the log forget what neither the rows nor a peer needs."""
+        assert reached is not None
+        self.flushed, self._flushed_bytes = reached, self._flushing_bytes
+        if self.replica.journal.is_open and not self._has_failed:
+            log = self.replica.log
+            if not self.replica.is_whole:  # the rows that are fetched must reach this log
+                self.holds.hold(self.replica.name, log.start.index)
+            self.replica.release(self.holds.limit(reached.index, log.bytes_above))
+
+    # -- damage, and rows of another host ----------------------------------------------------------
+
+    @property
+    def needs_rows(self) -> bool:
+        """See `NeedsRows`."""
+        return self.quarantines or not self.replica.is_whole
+
+    def rows_fetched(self) -> None:
+        """See `NeedsRows`: the shard opens the store anew, which puts the rows in place."""
+        self._fail(StoreFailed("a checkpoint replaces the rows"))
+
+    @property
+    def log_start(self) -> int:
+        """Index of the Entry behind which this host's log can be sent."""
+        journal = self.replica.journal
+        return journal.log.start.index if journal.is_open else self.applied.index
+
+    @property
+    def quarantines(self) -> bool:
+        """See `SharedStore.quarantines`."""
+        return self.damaged.quarantines
+
+    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """Refuse to lead over damaged rows while another host may have sound ones, from which rows
+        rebuilt here would differ. Raises StoreFailed."""
+        if not self.quarantines:
+            self.damaged.met(self.replica, "a queue cannot be loaded")
+            raise StoreFailed("rows are damaged: another host leads")
+        healed: list[Healed] = []
+        await self._options.in_thread(lambda: healed.extend(self._rows.heal(known)))
+        return healed
