@@ -246,7 +246,7 @@ bench-inbox: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.inbox $(ARGS)
 
 bench-transactions: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.benchmarks.transactions $(ARGS)
+	$(BIN)/python -m compat_tests.benchmarks.bench_transactions $(ARGS)
 
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)

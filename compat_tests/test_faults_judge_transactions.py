@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.faults.history import Delivery, Outcome, Transaction
+from compat_tests.faults.fault_history import Delivery, Outcome, Transaction
 from compat_tests.test_faults_judge import END, Story
 
 

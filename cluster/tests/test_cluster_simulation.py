@@ -22,8 +22,8 @@ from cluster.tests.simulation.parts_planted import CLUSTER_PLANTS as PARTS_PLANT
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.policies_planted import CLUSTER_PLANTS as POLICY_PLANTS
 from cluster.tests.simulation.policies_planted import FOUND_WITHIN
-from cluster.tests.simulation.queues import Extra
 from cluster.tests.simulation.refused_planted import CLUSTER_PLANTS as REFUSED_PLANTS
+from cluster.tests.simulation.simulated_queues import Extra
 from storage.engines.store_options import Replication
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 2

@@ -28,7 +28,7 @@ from cluster.tests.simulation.cluster_run import (
 )
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.policies_planted import FOUND_WITHIN, PLANTS
-from cluster.tests.simulation.queues import Extra
+from cluster.tests.simulation.simulated_queues import Extra
 from visibility.rules.departures import ClearOutbox
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 10

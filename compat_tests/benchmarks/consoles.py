@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, connect
 from compat_tests.benchmarks.policies import live
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.wire import Connection, Endpoint, connect
 from compat_tests.chromium import Tab, running
 from compat_tests.console_world import make_dead_letters, sqs
 from compat_tests.node_process import NodeProcess

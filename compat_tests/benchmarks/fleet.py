@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, Refused, connect
 from compat_tests.benchmarks.figures import Figure
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.wire import Connection, Endpoint, Refused, connect
 from compat_tests.benchmarks.workers import hop, workers
 from compat_tests.cluster_process import GATEWAY, MEMBERS
 from compat_tests.facade import ClientError

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, connect
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.wire import Connection, Endpoint, connect
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask
 

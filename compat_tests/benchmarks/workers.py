@@ -30,10 +30,10 @@ from typing import NamedTuple
 
 import uvloop
 
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, connect
 from compat_tests.benchmarks.figures import Figure
 from compat_tests.benchmarks.load import BATCH, Load
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.wire import Connection, Endpoint, connect
 from compat_tests.node_process import NodeProcess
 
 TIMES_MIN = 1.7

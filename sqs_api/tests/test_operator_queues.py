@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, add_user, make_dead_letters
+from sqs_api.tests.operator_client import Operators, add_user, make_dead_letters
 from sqs_api.tests.served import Served, serving
 
 

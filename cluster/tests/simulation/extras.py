@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from random import Random
 
-from cluster.tests.simulation import roles
-from cluster.tests.simulation.queues import Extra
+from cluster.tests.simulation import simulated_roles as roles
 from cluster.tests.simulation.resizing import resize
-from cluster.tests.simulation.roles import Role
-from cluster.tests.simulation.transacting import transact
+from cluster.tests.simulation.simulated_queues import Extra
+from cluster.tests.simulation.simulated_roles import Role
+from cluster.tests.simulation.simulated_transactions import transact
 
 _ROLES: dict[Extra, tuple[Role, ...]] = {
     Extra.OPERATOR: (roles.hold_messages,),

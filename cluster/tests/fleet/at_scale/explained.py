@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cluster.fleet.plan import Plan
 
 if TYPE_CHECKING:
-    from cluster.tests.fleet.at_scale.run import Simulation
+    from cluster.tests.fleet.at_scale.scale_run import Simulation
 
 _BUSY = 0.02
 """Queues that ask for less are not named."""

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.extras import drawn_extras, roles_of
-from cluster.tests.simulation.faults import Faults
-from cluster.tests.simulation.queues import Extra, define_queues
-from cluster.tests.simulation.roles import alike_roles, mixed_roles, work
+from cluster.tests.simulation.simulated_drain import drain
+from cluster.tests.simulation.simulated_faults import Faults
+from cluster.tests.simulation.simulated_queues import Extra, define_queues
+from cluster.tests.simulation.simulated_roles import alike_roles, mixed_roles, work
+from cluster.tests.simulation.simulated_worker import Machine
 from cluster.tests.simulation.simulation import Simulation
-from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
