@@ -237,7 +237,7 @@ bench-policies: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.policies $(ARGS)
 
 bench-transactions: $(VENV)/.dev
-	$(BIN)/python -m compat_tests.benchmarks.transactions $(ARGS)
+	$(BIN)/python -m compat_tests.benchmarks.bench_transactions $(ARGS)
 
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)

@@ -13,7 +13,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import NamedTuple
 
-from compat_tests.benchmarks.wire import Connection, Endpoint, connect
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, connect
 
 PAUSE_SECONDS = 0.004
 

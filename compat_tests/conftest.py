@@ -17,7 +17,7 @@ import pytest
 
 from compat_tests import chromium
 from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.clients.command_line import CommandLineClient
+from compat_tests.clients.client_command_lines import CommandLineClient
 from compat_tests.clients.old_boto3 import LIBRARIES, OldBoto3Client
 from compat_tests.clients.raw import RawClient
 from compat_tests.facade import Client, Credentials

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from compat_tests.benchmarks import elasticmq, goaws, query_wire, static_answer
+from compat_tests.benchmarks.bench_results import write_results
+from compat_tests.benchmarks.bench_wire import Endpoint, Refused, connect
 from compat_tests.benchmarks.measurement import Measurement, measure
 from compat_tests.benchmarks.report import CPU, FOLLOWER, Ratio, group, paired, table
-from compat_tests.benchmarks.results import write_results
-from compat_tests.benchmarks.wire import Endpoint, Refused, connect
 
 
 def run(endpoint: str, cpu_us: float, **changed: float) -> Measurement:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from compat_tests.clients.command_line import CommandLineClient, command_name
+from compat_tests.clients.client_command_lines import CommandLineClient, command_name
 from compat_tests.facade import Client, ClientError, Members, receive
 
 Names = Callable[[], str]

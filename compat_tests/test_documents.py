@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.long_runs import RUNS, with_runs
 from compat_tests.rooms import README, with_drawing
-from compat_tests.runs import RUNS, with_runs
 
 CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = sorted(

@@ -14,7 +14,8 @@ import pytest
 
 from compat_tests import wire_fuzz
 from compat_tests.conftest import NodeFactory
-from compat_tests.faults import damage, disk_faults, full_disks, power_loss
+from compat_tests.faults import disk_faults, full_disks, power_loss
+from compat_tests.faults import folder_damage as damage
 from compat_tests.faults.full_disk_policies import policies_on_a_full_disk
 from compat_tests.faults.kill9 import KILL
 from compat_tests.faults.loop_disk import why_not

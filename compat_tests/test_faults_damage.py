@@ -7,7 +7,7 @@ from pathlib import Path
 
 import rocksdict
 
-from compat_tests.faults import damage
+from compat_tests.faults import folder_damage as damage
 from compat_tests.faults.judge import judge
 from compat_tests.faults.live_bytes import live_bytes
 from compat_tests.test_faults_judge import END, Story

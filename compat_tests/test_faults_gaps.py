@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from compat_tests.faults.evidence import write_evidence
+from compat_tests.faults.fault_history import History, Outcome, Queue, Send
 from compat_tests.faults.gaps import Gap, Moment, acknowledged, gap_of, table
-from compat_tests.faults.history import History, Outcome, Queue, Send
 
 
 def _history(*ends: float, queue: str = "plain") -> History:

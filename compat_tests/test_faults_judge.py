@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.faults.history import (
+from compat_tests.faults.fault_history import (
     Change,
     Delete,
     Delivery,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compat_tests.faults.history import Outcome
+from compat_tests.faults.fault_history import Outcome
 from compat_tests.faults.judge import judge
 from compat_tests.test_faults_judge import Story
 

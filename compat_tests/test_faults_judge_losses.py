@@ -3,7 +3,7 @@ knew is forgotten, and all else holds as ever."""
 
 from __future__ import annotations
 
-from compat_tests.faults.history import Loss, Outcome
+from compat_tests.faults.fault_history import Loss, Outcome
 from compat_tests.faults.judge import judge
 from compat_tests.test_faults_judge import Story
 

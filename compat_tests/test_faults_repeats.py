@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compat_tests.faults.history import Delete, Delivery, History, Outcome, Queue, Send
+from compat_tests.faults.fault_history import Delete, Delivery, History, Outcome, Queue, Send
 from compat_tests.faults.judge import judge
 
 DRAIN = 100.0

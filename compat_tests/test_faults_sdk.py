@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from compat_tests.benchmarks.wire import Endpoint, Refused
+from compat_tests.benchmarks.bench_wire import Endpoint, Refused
 from compat_tests.facade import Credentials
-from compat_tests.faults.caller import Caller, Letter, Received, Reply, caller
 from compat_tests.faults.drain import drain
-from compat_tests.faults.history import Delivery, History, Outage, Outcome, Queue, Removal
+from compat_tests.faults.fault_history import Delivery, History, Outage, Outcome, Queue, Removal
+from compat_tests.faults.retrying_caller import Caller, Letter, Received, Reply, caller
 from compat_tests.faults.run import endpoint_of
 from compat_tests.faults.sdk import SdkConnection, protocols
 from compat_tests.node_process import NodeProcess

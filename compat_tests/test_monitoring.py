@@ -16,7 +16,7 @@ import boto3
 import pytest
 import yaml
 
-from compat_tests.certificates import Authority
+from compat_tests.made_certificates import Authority
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.prometheus_process import Prometheus, program
 

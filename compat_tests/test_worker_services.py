@@ -18,9 +18,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from compat_tests.certificates import Authority
 from compat_tests.facade import eventually
 from compat_tests.lake_files import rows
+from compat_tests.made_certificates import Authority
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.workers import worker_of
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.benchmarks.bench_wire import Endpoint
 from compat_tests.bystander import Bystander, Waits
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Credentials

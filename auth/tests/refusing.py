@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from auth import AuthError, CredentialSet, Verifier
-from auth.tests.signing import KEY, NOW_S, TEMPORARY_KEY, Request, sign_header, sign_query
+from auth.tests.signed_requests import KEY, NOW_S, TEMPORARY_KEY, Request, sign_header, sign_query
 
 MISMATCH = (
     "The request signature we calculated does not match the signature you provided. Check your AWS "

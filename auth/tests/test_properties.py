@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from auth import AccessKey, AuthError, CredentialSet, Verifier, open_caller, sigv4
 from auth.canonical import canonical_resource, split_query
-from auth.tests.signing import KEY, NOW_S, TEMPORARY_KEY, Request, sign_header, sign_query
+from auth.tests.signed_requests import KEY, NOW_S, TEMPORARY_KEY, Request, sign_header, sign_query
 
 TEXT = st.text(min_size=1, max_size=12)
 HEADER_TEXT = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=12)

@@ -21,7 +21,7 @@ from auth.tests.refusing import (
     UNSIGNED_AMZ,
     refusal,
 )
-from auth.tests.signing import (
+from auth.tests.signed_requests import (
     KEY,
     TEMPORARY_KEY,
     Request,

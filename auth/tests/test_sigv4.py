@@ -23,7 +23,7 @@ from auth.tests.refusing import (
     make_verifier,
     refusal,
 )
-from auth.tests.signing import (
+from auth.tests.signed_requests import (
     JSON_HEADERS,
     KEY,
     NOW_S,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cluster.tests.archive_rules import LIMITS, ArchiveRules
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver, loaded
+from cluster.tests.row_consistency import check_rows
 from visibility.contract.model import QueueDefinition
 from visibility.state.advance import advance
 from visibility.state.invariants import check_shard

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.row_consistency import check_rows
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage

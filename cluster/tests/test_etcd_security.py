@@ -31,7 +31,7 @@ from cluster.tests.etcd_processes import (
     etcd_program,
     running_etcd,
 )
-from compat_tests.certificates import Authority
+from compat_tests.made_certificates import Authority
 
 pytestmark = pytest.mark.slow
 

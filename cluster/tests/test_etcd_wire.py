@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from cluster.coordination.etcd_wire import HttpWire, NoAnswer, TlsFiles
-from compat_tests.certificates import Authority
+from compat_tests.made_certificates import Authority
 
 
 @pytest.fixture(scope="module")

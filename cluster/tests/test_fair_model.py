@@ -13,9 +13,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.model_rules import model_settings
+from cluster.tests.row_consistency import check_rows
 from cluster.tests.standard_model import Handle, Model, Taken
 from storage.engines.memory import MemoryStore
 from visibility.content.id_digests import group_digest

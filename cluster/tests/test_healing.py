@@ -19,7 +19,7 @@ from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import StoreOptions
 from storage.tests.on_disk import changing, rows_of
-from storage.tests.places import SEGMENT_BYTES
+from storage.tests.store_places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged

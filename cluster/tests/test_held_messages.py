@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cluster.tests.archive_rules import LIMITS, TAGS, waiting
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.histories import seeds
+from cluster.tests.row_consistency import check_rows
 from cluster.tests.test_operators import OperatorBench
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import HELD_MAX

@@ -8,9 +8,9 @@ import pytest
 
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.archive_rules import TAGS, waiting
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.histories import seeds
+from cluster.tests.row_consistency import check_rows
 from storage.engines.memory import MemoryStore
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import StartMessageMoveTask

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.row_consistency import check_rows
 from cluster.tests.shard_pair import ShardPair
 from visibility.content.sealing import AsStored
 from visibility.contract.errors import OverLimit, QueueError, ServiceUnavailable

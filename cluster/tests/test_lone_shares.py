@@ -11,7 +11,7 @@ import msgspec
 
 from cluster.parts.shared_tasks import SharedTasks
 from cluster.tests.driver import Driver
-from cluster.tests.simulation.worker import SimulatedEntropy
+from cluster.tests.simulation.simulated_worker import SimulatedEntropy
 from cluster.tests.test_moves_to_parts import Shards
 from cluster.tests.test_shared_moves import Tasks
 from cluster.tests.virtual_time import virtual

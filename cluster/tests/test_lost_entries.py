@@ -19,7 +19,7 @@ from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions, log_folder
 from storage.log.entry import MAGIC
-from storage.tests.places import SEGMENT_BYTES, crash_copy
+from storage.tests.store_places import SEGMENT_BYTES, crash_copy
 from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared
 

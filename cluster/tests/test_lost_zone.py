@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from cluster.tests.replication.shard_hosts import ShardCluster
-from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
-from cluster.tests.simulation.queues import define_queues
-from cluster.tests.simulation.roles import mixed_roles, work
-from cluster.tests.simulation.run import end_loop, small_steps
-from cluster.tests.simulation.worker import Machine
+from cluster.tests.simulation.simulated_drain import drain
+from cluster.tests.simulation.simulated_queues import define_queues
+from cluster.tests.simulation.simulated_roles import mixed_roles, work
+from cluster.tests.simulation.simulated_run import end_loop, small_steps
+from cluster.tests.simulation.simulated_worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.row_consistency import check_rows
 from storage.engines.memory import MemoryStore
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.stored_message import StoredMessage

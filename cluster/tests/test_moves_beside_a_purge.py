@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver, Reply
+from cluster.tests.row_consistency import check_rows
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues

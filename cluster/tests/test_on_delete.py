@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.row_consistency import check_rows
 from cluster.tests.shard_pair import in_shard
 from visibility.contract.death import QUEUE_DELETED, Death
 from visibility.contract.errors import OverLimit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.row_consistency import check_rows
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MovePlan, Planned, QueuesRead, SelectedDeleted

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.row_consistency import check_rows
 from visibility.content.content import unpack
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Request

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver, Reply
+from cluster.tests.row_consistency import check_rows
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.rules.resend import ResendMessage

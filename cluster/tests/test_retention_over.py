@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.row_consistency import check_rows
 from visibility.content.id_digests import group_digest
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.rules.pulse import STEP_MESSAGES

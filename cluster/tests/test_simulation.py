@@ -26,7 +26,7 @@ from cluster.tests.simulation.priority_planted import PLANTS as PRIORITY_PLANTS
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, ONCE_PLANTS, SCHEDULE_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
-from cluster.tests.simulation.run import Shape, simulate
+from cluster.tests.simulation.simulated_run import Shape, simulate
 from cluster.tests.simulation.transaction_planted import PLANTS as TRANSACTION_PLANTS
 from cluster.tests.test_outbox import test_a_group_is_locked_until_the_clear as locked_until_cleared
 
@@ -111,7 +111,7 @@ def test_a_flipped_bit_is_reported_and_nothing_wrong_is_served() -> None:
 
 @pytest.mark.slow
 def test_a_seed_repeats_its_history() -> None:
-    assert printed_digest("cluster.tests.simulation.run") == simulate(3).digest
+    assert printed_digest("cluster.tests.simulation.simulated_run") == simulate(3).digest
 
 
 def _is_found(plant: Plant, shape: Shape) -> bool:

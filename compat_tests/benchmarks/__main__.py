@@ -18,12 +18,12 @@ from pathlib import Path
 
 import uvloop
 
+from compat_tests.benchmarks.bench_results import write_results
+from compat_tests.benchmarks.bench_services import CLUSTER, ELASTICMQ, HOLDFAST, SERVICES, running
+from compat_tests.benchmarks.bench_wire import Endpoint
 from compat_tests.benchmarks.measurement import Measurement, measure
 from compat_tests.benchmarks.report import table, write_json
-from compat_tests.benchmarks.results import write_results
 from compat_tests.benchmarks.scenarios import SCENARIOS
-from compat_tests.benchmarks.services import CLUSTER, ELASTICMQ, HOLDFAST, SERVICES, running
-from compat_tests.benchmarks.wire import Endpoint
 from compat_tests.facade import Credentials
 
 _CONNECTIONS_MAX = 1000  # below the usual limit of 1024 open files

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, Refused, connect
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.wire import Connection, Endpoint, Refused, connect
 from compat_tests.cluster_process import GATEWAY, MEMBERS
 from compat_tests.facade import ClientError
 from compat_tests.fleet_process import FleetProcess

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from compat_tests.benchmarks.wire import Connection, Refused
+from compat_tests.benchmarks.bench_wire import Connection, Refused
 
 BATCH = 10
 BODY_BYTES = 170

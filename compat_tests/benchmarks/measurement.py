@@ -12,10 +12,10 @@ from statistics import mean
 
 import msgspec
 
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, Refused, connect
 from compat_tests.benchmarks.load import Load, Tally
 from compat_tests.benchmarks.scenarios import SCENARIOS, Scenario, drain
 from compat_tests.benchmarks.server_cost import Cost, read_cost
-from compat_tests.benchmarks.wire import Connection, Endpoint, Refused, connect
 
 _WARM_UP_SECONDS = 0.5
 _CHECKING_CONNECTIONS = 32

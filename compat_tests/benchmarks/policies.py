@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from compat_tests.benchmarks import size
+from compat_tests.benchmarks.bench_services import beside_one
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, connect
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.services import beside_one
-from compat_tests.benchmarks.wire import Connection, Endpoint, connect
 from compat_tests.node_process import NodeProcess
 
 LIFE_MAX = 1.15

@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from compat_tests.benchmarks.bench_wire import Connection
 from compat_tests.benchmarks.load import BATCH, SEND_TO_ARRIVAL, Load
-from compat_tests.benchmarks.wire import Connection
 
 RECEIVERS = 8  # of the long polls
 SENDS_PER_SECOND = 500  # to the long polls

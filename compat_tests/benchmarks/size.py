@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import uvloop
 
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, connect
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.wire import Connection, Endpoint, connect
 from compat_tests.node_process import NodeProcess
 
 SIZES = (10_000, 1_000_000, 10_000_000)

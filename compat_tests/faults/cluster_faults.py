@@ -29,7 +29,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.benchmarks.bench_wire import Endpoint
 from compat_tests.cluster_process import (
     GATEWAY,
     HOSTS,
@@ -38,10 +38,10 @@ from compat_tests.cluster_process import (
     ClusterProcess,
 )
 from compat_tests.facade import eventually
-from compat_tests.faults.damage import damage
 from compat_tests.faults.disk_faults import take_all_space
 from compat_tests.faults.drain import drain
 from compat_tests.faults.evidence import keep_folders, write_evidence
+from compat_tests.faults.fault_history import History
 from compat_tests.faults.fleet_faults import (
     RESIZED,
     Emptying,
@@ -52,8 +52,8 @@ from compat_tests.faults.fleet_faults import (
     planner_of,
     stop_cluster,
 )
+from compat_tests.faults.folder_damage import damage
 from compat_tests.faults.gaps import Moment, table, told_of
-from compat_tests.faults.history import History
 from compat_tests.faults.judge import judge
 from compat_tests.faults.lanes import KINDS, lanes
 from compat_tests.faults.live_bytes import APART, live_bytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from compat_tests.benchmarks.wire import Endpoint
-from compat_tests.faults.caller import RESTING_S, Caller, caller
-from compat_tests.faults.history import History, Outcome, Queue
+from compat_tests.benchmarks.bench_wire import Endpoint
+from compat_tests.faults.fault_history import History, Outcome, Queue
+from compat_tests.faults.retrying_caller import RESTING_S, Caller, caller
 
 PATIENCE_S = 60.0
 """Patience for hidden or delayed messages, since the last one received."""

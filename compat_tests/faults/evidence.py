@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from compat_tests.faults.history import Change, Delete, History
+from compat_tests.faults.fault_history import Change, Delete, History
 
 _TOLD_APART = "#"
 """Between the name of a message and the id of one of its copies, see `repeats.py`."""

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from typing_extensions import override
 
-from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.benchmarks.bench_wire import Endpoint
 from compat_tests.cluster_process import HOSTS, SECOND, ClusterFolder
-from compat_tests.faults.history import History, Outage
+from compat_tests.faults.fault_history import History, Outage
 from compat_tests.faults.lanes import consume
 from compat_tests.faults.traffic import Lane, Traffic
 from compat_tests.pages import ask

@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from compat_tests.faults.evidence import wall
-from compat_tests.faults.history import History, Outcome
+from compat_tests.faults.fault_history import History, Outcome
 
 
 class Moment(NamedTuple):

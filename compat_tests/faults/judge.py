@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from compat_tests.faults import judged_limits as limits
-from compat_tests.faults.history import (
+from compat_tests.faults.fault_history import (
     Delivery,
     History,
     Outcome,

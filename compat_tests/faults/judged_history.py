@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from compat_tests.faults.history import (
+from compat_tests.faults.fault_history import (
     Change,
     Delete,
     Delivery,

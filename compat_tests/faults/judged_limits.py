@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from compat_tests.faults.history import Delivery, Outcome, Send
+from compat_tests.faults.fault_history import Delivery, Outcome, Send
 from compat_tests.faults.judged_history import MARGIN_S, RECEIVE_MAX, Evidence, Finding
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from compat_tests.faults.drain import drain
-from compat_tests.faults.history import History, is_body
+from compat_tests.faults.fault_history import History, is_body
 from compat_tests.faults.judge import judge
 from compat_tests.faults.judged_history import Evidence
 from compat_tests.faults.kill9 import kill_and_start

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from compat_tests.facade import Credentials
-from compat_tests.faults.caller import RESTING_S, Caller, Letter, Received, caller
-from compat_tests.faults.history import Outcome, Queue, Removal
+from compat_tests.faults.fault_history import Outcome, Queue, Removal
+from compat_tests.faults.retrying_caller import RESTING_S, Caller, Letter, Received, caller
 from compat_tests.faults.traffic import Lane, Traffic
 from compat_tests.pages import ask
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from compat_tests.faults.history import Change, Delete, Delivery, History, Outcome, Send
+from compat_tests.faults.fault_history import Change, Delete, Delivery, History, Outcome, Send
 
 S = TypeVar("S", Change, Delete)
 

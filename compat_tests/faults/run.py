@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.benchmarks.bench_wire import Endpoint
 from compat_tests.faults.drain import drain
-from compat_tests.faults.history import History
+from compat_tests.faults.fault_history import History
 from compat_tests.faults.judge import Verdict, judge, summary
 from compat_tests.faults.lanes import KINDS, lanes
 from compat_tests.faults.traffic import Traffic

@@ -16,7 +16,7 @@ from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from compat_tests.benchmarks.wire import Endpoint, Refused
+from compat_tests.benchmarks.bench_wire import Endpoint, Refused
 from compat_tests.clients.old_boto3 import LIBRARIES
 
 _CALLS_AT_ONCE = 128

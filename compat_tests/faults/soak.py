@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from compat_tests.faults.caller import caller
 from compat_tests.faults.drain import drain
 from compat_tests.faults.judge import judge
 from compat_tests.faults.kill9 import kill_and_start
 from compat_tests.faults.lanes import lanes
+from compat_tests.faults.retrying_caller import caller
 from compat_tests.faults.run import CommandLine, endpoint_of, say, status, told
 from compat_tests.faults.traffic import Lane, Traffic
 from compat_tests.node_process import NodeProcess

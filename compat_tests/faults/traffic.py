@@ -14,10 +14,10 @@ import random
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.benchmarks.bench_wire import Endpoint
 from compat_tests.facade import Members
-from compat_tests.faults.caller import Caller, Reply, caller
-from compat_tests.faults.history import History, Outcome, Queue
+from compat_tests.faults.fault_history import History, Outcome, Queue
+from compat_tests.faults.retrying_caller import Caller, Reply, caller
 
 VISIBILITY_S = 5
 PAUSE_S_MAX = 0.02

@@ -13,7 +13,7 @@ from spark_jobs.archive.archive_job import archive
 from spark_jobs.archive.runs import Run
 from spark_jobs.archive.tasks import Small
 from spark_jobs.lib.spark import spark_session
-from spark_jobs.tests import faults
+from spark_jobs.tests import job_faults as faults
 
 
 def main() -> None:

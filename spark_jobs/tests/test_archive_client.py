@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.certificates import Authority
+from compat_tests.made_certificates import Authority
 from spark_jobs.archive.archive_client import ArchiveClient, Refused, ServiceUnusable, TableVersion
 from spark_jobs.lib.job_options import sdk_key
-from spark_jobs.tests.services import FakeService, place_of
+from spark_jobs.tests.job_services import FakeService, place_of
 from sqs_api.settings.service_place import Place, find_place
 
 TABLE = TableVersion("/lake/archive", "an-id", 7)

@@ -9,8 +9,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from spark_jobs.archive.delta_archive import open_archive
+from spark_jobs.tests.job_services import ArchiveJob
 from spark_jobs.tests.lakes import BEGUN, SOURCE, archived_rows, message, messages, write_segment
-from spark_jobs.tests.services import ArchiveJob
 from storage.lake.archive_schema import (
     ADDED,
     ARCHIVE,

@@ -12,6 +12,7 @@ import pytest
 from spark_jobs.archive.archive_job import plan, verify
 from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.lib.job_failures import JobFailed
+from spark_jobs.tests.job_services import ArchiveJob
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,
@@ -22,7 +23,6 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
-from spark_jobs.tests.services import ArchiveJob
 from storage.lake.archive_schema import SEGMENTS
 from storage.lake.table import Lake
 

@@ -17,8 +17,8 @@ from spark_jobs.archive import archive_job as steps
 from spark_jobs.archive.compact import Keep, run_compact
 from spark_jobs.archive.delta_archive import open_archive, table_files
 from spark_jobs.archive.parquet_reading import read_table_files
+from spark_jobs.tests.job_services import ArchiveJob
 from spark_jobs.tests.lakes import SOURCE, archived_rows, names, write_batches
-from spark_jobs.tests.services import ArchiveJob
 from storage.lake.archive_schema import ARCHIVE, SEGMENTS, TABLE, TABLE_PARTITIONS, arrow_schema
 from storage.lake.table import Lake, LakeUnusable
 

@@ -23,6 +23,7 @@ from spark_jobs.archive.runs import Run
 from spark_jobs.archive.shuffle import write_shuffled
 from spark_jobs.lib.delta import NotCommitted
 from spark_jobs.lib.spark import OpenSession
+from spark_jobs.tests.job_services import FakeService
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,
@@ -33,7 +34,6 @@ from spark_jobs.tests.lakes import (
     write_segment,
 )
 from spark_jobs.tests.processes import wait
-from spark_jobs.tests.services import FakeService
 from storage.lake.archive_schema import RUNS, SEGMENTS
 from storage.lake.archived_batch import Claimed, refute
 from storage.lake.table import Lake, LakeUnusable, ObjectStore

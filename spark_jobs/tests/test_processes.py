@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.__main__ import main
+from spark_jobs.tests.job_services import FakeService
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,
@@ -31,7 +32,6 @@ from spark_jobs.tests.processes import (
     standalone_cluster,
     wait,
 )
-from spark_jobs.tests.services import FakeService
 from storage.lake.archive_schema import ARCHIVE, RUNS
 from storage.lake.table import Lake
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import Operators
+from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import Service, running
 from storage.engines.store_options import StoreOptions

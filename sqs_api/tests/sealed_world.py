@@ -10,9 +10,9 @@ import msgspec
 from auth.envelope import BUILT_IN_KEY
 from cluster.clock import SystemEntropy
 from cluster.keys.keyring import Keyring
-from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
 from cluster.tests.memory_coordination import MemoryCoordination
+from cluster.tests.row_consistency import check_rows, rows_by_queue
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealer import Sealer
 from storage.engines.memory import MemoryStore

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from auth.signing import SigningKey, signed_headers
 from cluster.clock import SystemClock
-from compat_tests.certificates import Authority
+from compat_tests.made_certificates import Authority
 from sqs_api.admin.admin_access import AdminRequest
 from sqs_api.admin.routes import RESERVED, Route
 from sqs_api.archiving.exporter import Exporter
@@ -24,7 +24,7 @@ from sqs_api.settings.config import AuthMode
 from sqs_api.settings.origins import KnownHosts
 from sqs_api.settings.service_note import ServiceNote, read_note
 from sqs_api.tests.commands import Said, run
-from sqs_api.tests.operators import add_user, keys_of
+from sqs_api.tests.operator_client import add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving
 from sqs_api.tests.serving import Answer
 

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from compat_tests.certificates import Authority
+from compat_tests.made_certificates import Authority
 from sqs_api.http.http_limits import TimedOut
 from sqs_api.settings.config import AuthMode
 from sqs_api.settings.service_note import read_note
 from sqs_api.tests.commands import Said, run
-from sqs_api.tests.operators import add_user, keys_of
+from sqs_api.tests.operator_client import add_user, keys_of
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until
 

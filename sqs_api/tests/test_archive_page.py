@@ -24,7 +24,7 @@ from sqs_api.tests.serving import until
 from storage.lake.archive_schema import ARCHIVE, BatchId
 from storage.lake.archived_batch import Claimed
 from storage.lake.table import Lake
-from storage.tests.archive_tables import commit, rows_of
+from storage.tests.made_archive import commit, rows_of
 
 CLAIMED = Claimed("source", 0, 1, "id", 1)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.clock import SystemClock
-from compat_tests.certificates import Authority, Pair
+from compat_tests.made_certificates import Authority, Pair
 from sqs_api.http.tls import Tls
 from sqs_api.node import start_node
 from sqs_api.settings.config import Settings, load

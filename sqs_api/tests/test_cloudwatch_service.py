@@ -16,7 +16,7 @@ from cluster.clock import SystemClock
 from sqs_api.cloudwatch.cbor import decode_cbor, encode_cbor
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import add_user, keys_of
+from sqs_api.tests.operator_client import add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving
 from sqs_api.tests.serving import Answer
 

@@ -12,7 +12,7 @@ import pytest
 from cluster.coordination.etcd_client import Access
 from cluster.peers.peer_settings import Address
 from cluster.peers.roles import cluster_mark
-from compat_tests.certificates import Authority
+from compat_tests.made_certificates import Authority
 from sqs_api.settings.cluster_settings import ClusterSettings
 from sqs_api.settings.config import ConfigRefused, Settings, load, without_secrets
 from sqs_api.settings.member_settings import member_settings

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
-from sqs_api.tests.operators import Operators
+from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import serving
 from storage.engines.memory import MemoryStore
 from visibility.contract.model import QueueDefinition

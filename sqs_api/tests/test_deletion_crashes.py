@@ -18,7 +18,7 @@ import pytest
 
 from cluster.catalog.catalog_records import KeptState
 from cluster.tests.archive_rules import TAGS, waiting
-from cluster.tests.consistency import check_rows
+from cluster.tests.row_consistency import check_rows
 from cluster.tests.virtual_time import SteppedLoop
 from cluster.tests.world import state_of
 from sqs_api.tests.crashing import Process, rounds

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from cluster.catalog.catalog import Catalog
 from cluster.shards.queue_watch import QueueWatch
 from cluster.tests.memory_coordination import MemoryCoordination
-from cluster.tests.peers.hosts import Cluster, Host, running
+from cluster.tests.peers.peer_hosts import Cluster, Host, running
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual
 from sqs_api.gateway.deletions import Deletions
 from visibility.contract.model import QueueDefinition

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
-from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
+from sqs_api.tests.operator_client import Operators, add_user, latest_redrive, make_dead_letters
 from sqs_api.tests.sealed_world import BILLS, MANAGED, ORDERS, PLAIN, World, now, queue_of
 from sqs_api.tests.served import Served, serving
 from visibility.content.content import with_body

@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from sqs_api.http.server import SqsServer
-from sqs_api.tests import wires
+from sqs_api.tests import protocol_wires as wires
 from sqs_api.tests.odd_requests import BEHIND, EMPTY, FORM, HEADERS, LINES, PLAIN, SEEDS, odd_bytes
 from sqs_api.tests.serving import AiohttpServer
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from auth.caller import Caller
 from auth.credentials import AccessKey, CredentialSet
 from auth.sigv4 import Verifier
-from auth.tests.signing import sign_header
+from auth.tests.signed_requests import sign_header
 from sqs_api.tests.serving import (
     ACCOUNT,
     Answer,

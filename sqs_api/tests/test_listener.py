@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.certificates import Authority
+from compat_tests.made_certificates import Authority
 from sqs_api.gateway.client import Client
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.http.http_limits import ListenerLimits, Refused, descriptors_for_connections

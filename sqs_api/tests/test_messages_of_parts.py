@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.operators.browsing import Position, write_token
-from sqs_api.tests.operators import Operators
+from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import Served, serving
 from visibility.contract.limits import MOVE_SELECTED_MAX
 from visibility.contract.queue_parts import PART_STEP, first_sequence

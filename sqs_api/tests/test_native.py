@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from auth import AuthError, CredentialSet, Verifier
 from auth.envelope import DataKey, SealBroken, data_key
 from auth.native import native
-from auth.tests.signing import JSON_HEADERS, KEY, NOW_S, TEMPORARY_KEY, Request, sign_header
+from auth.tests.signed_requests import JSON_HEADERS, KEY, NOW_S, TEMPORARY_KEY, Request, sign_header
 from sqs_api.protocol.request import NotPlain, read_in_python, read_plain_request
 from sqs_api.tests.odd_requests import HEADERS, odd_bytes
 from visibility.content.receipts import ReceiptKey

@@ -29,7 +29,7 @@ from sqs_api.operators.api import ROUTES
 from sqs_api.operators.openapi import DOCUMENT
 from sqs_api.tests.archived import archived, search_here, write_table
 from sqs_api.tests.documented import check_answer, check_request, operation_of, operations
-from sqs_api.tests.operators import JSON, Operators, Told, make_dead_letters
+from sqs_api.tests.operator_client import JSON, Operators, Told, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from storage.lake.table import Lake
 

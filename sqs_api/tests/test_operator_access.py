@@ -21,7 +21,7 @@ from sqs_api.operators import api
 from sqs_api.settings.config import AuthMode
 from sqs_api.settings.service_note import read_note
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import (
+from sqs_api.tests.operator_client import (
     JSON,
     Operators,
     Told,

@@ -14,7 +14,7 @@ from sqs_api.admin.routes import BROWSE_MESSAGES, READ_BODIES, REDRIVE_MESSAGES
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.archived import BEGUN, archived, search_here, write_table
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import Operators, add_user
+from sqs_api.tests.operator_client import Operators, add_user
 from sqs_api.tests.served import Served, serving
 from storage.lake.table import Lake
 from visibility.contract.errors import ServiceUnavailable

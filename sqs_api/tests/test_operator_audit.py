@@ -14,7 +14,7 @@ from sqs_api.operators.audit_lines import AboutMessage, AuditFilter, AuditPage, 
 from sqs_api.settings.config import AuthMode
 from sqs_api.settings.service_note import login_name
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import Operators, add_user, keys_of
+from sqs_api.tests.operator_client import Operators, add_user, keys_of
 from sqs_api.tests.served import serving
 
 LINES = (

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, add_user
+from sqs_api.tests.operator_client import Operators, add_user
 from sqs_api.tests.served import Served, serving
 
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from sqs_api.commands.terminal_tables import plain, span
 from sqs_api.tests.commands import Said, run
-from sqs_api.tests.operators import Operators, latest_redrive, make_dead_letters
+from sqs_api.tests.operator_client import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled
 from visibility.contract.tags import OWN_TAGS

@@ -12,7 +12,7 @@ from sqs_api.cloudwatch.metric_statistics import Datapoint
 from sqs_api.operators.arrival_counts import Arrivals
 from sqs_api.operators.dead_letter_answers import severity
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, add_user, make_dead_letters
+from sqs_api.tests.operator_client import Operators, add_user, make_dead_letters
 from sqs_api.tests.served import Served, serving
 
 HOUR_S, DAY_S = 3600, 86400

@@ -12,7 +12,7 @@ import pytest
 
 from sqs_api.failures import failure_index
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
+from sqs_api.tests.operator_client import Operators, add_user, latest_redrive, make_dead_letters
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import settled
 

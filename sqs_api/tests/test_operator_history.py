@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from sqs_api.tests.operators import Operators
+from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import Served, serving
 
 DAY_S = 86_400

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
-from sqs_api.tests.operators import Operators, add_user, make_dead_letters
+from sqs_api.tests.operator_client import Operators, add_user, make_dead_letters
 from sqs_api.tests.served import Served, serving
 
 MESSAGES = "queues/dead/messages"

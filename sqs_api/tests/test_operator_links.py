@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import (
+from sqs_api.tests.operator_client import (
     Operators,
     User,
     add_user,

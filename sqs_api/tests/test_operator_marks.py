@@ -14,7 +14,7 @@ from cluster.tests.memory_coordination import MemoryCoordination
 from sqs_api.operators.marks import MARKS_MAX, Mark, Marks
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import JSON, Operators, add_user, make_dead_letters
+from sqs_api.tests.operator_client import JSON, Operators, add_user, make_dead_letters
 from sqs_api.tests.served import serving
 from visibility.contract.errors import ServiceUnavailable
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from sqs_api.operators import matching_answers
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, add_user
+from sqs_api.tests.operator_client import Operators, add_user
 from sqs_api.tests.served import Served, serving
 
 PATH = "queues/q/messages/matching"

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import (
+from sqs_api.tests.operator_client import (
     Operators,
     User,
     add_users,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, User, add_users
+from sqs_api.tests.operator_client import Operators, User, add_users
 from sqs_api.tests.served import serving
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sqs_api.tests.operators import Operators, make_dead_letters
+from sqs_api.tests.operator_client import Operators, make_dead_letters
 
 
 async def pages(operators: Operators, path: str, **parameters: object) -> list[list[str]]:

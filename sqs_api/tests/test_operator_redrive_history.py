@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from sqs_api.operators.redrive_history import by_day
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, User, add_users, make_dead_letters
+from sqs_api.tests.operator_client import Operators, User, add_users, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled, until
 from visibility.contract.move_task import MoveTask

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from sqs_api.tests.operators import Operators, make_dead_letters
+from sqs_api.tests.operator_client import Operators, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest_asyncio
 
 from sqs_api.tests.commands import Said, run
-from sqs_api.tests.operators import Operators
+from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import Served, serving
 
 MESSAGES = "queues/later/messages"

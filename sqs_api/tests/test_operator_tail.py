@@ -8,7 +8,7 @@ import json
 import pytest_asyncio
 
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import Operators
+from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import Served
 
 

@@ -17,7 +17,7 @@ from sqs_api.admin.routes import MANAGE_USERS
 from sqs_api.operators.api import ROUTES
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import Operators, add_user, keys_of
+from sqs_api.tests.operator_client import Operators, add_user, keys_of
 from sqs_api.tests.served import Served, serving
 
 ACCOUNT, OTHER = "0" * 12, "2" * 12

@@ -15,7 +15,7 @@ import pytest_asyncio
 from auth.caller import Caller
 from auth.credentials import CredentialSet
 from auth.sigv4 import Verifier
-from auth.tests.signing import KEY, NOW_S, sign_header
+from auth.tests.signed_requests import KEY, NOW_S, sign_header
 from auth.unverified import refuse_browsers
 from sqs_api.http.http_limits import BODY_BYTES_MAX
 from sqs_api.settings.origins import AllowedOrigins

@@ -24,7 +24,7 @@ from sqs_api.admin.storage_metrics import bytes_in
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import add_user, keys_of
+from sqs_api.tests.operator_client import add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage

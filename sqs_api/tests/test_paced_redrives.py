@@ -13,7 +13,7 @@ from sqs_api.admin.asked import Asked
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
+from sqs_api.tests.operator_client import Operators, add_user, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.operations import Operation

@@ -29,7 +29,7 @@ from sqs_api.operators.plan_answers import (
 )
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.documented import check_answer
-from sqs_api.tests.operators import Operators, User, add_users
+from sqs_api.tests.operator_client import Operators, User, add_users
 from sqs_api.tests.served import serving
 
 PLAN = API + "fleet/plan"

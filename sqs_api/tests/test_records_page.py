@@ -15,7 +15,7 @@ from cluster.coordination.coordination import Snapshot
 from sqs_api.settings.config import AuthMode
 from sqs_api.settings.service_note import read_note
 from sqs_api.tests.commands import KEY, run
-from sqs_api.tests.operators import add_user, keys_of
+from sqs_api.tests.operator_client import add_user, keys_of
 from sqs_api.tests.served import Served, serving
 from storage.engines.in_use import lock_records
 from storage.files.folder import FolderRefused

@@ -20,7 +20,7 @@ from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.operators.user_answers import user_of
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import JSON, add_user, keys_of
+from sqs_api.tests.operator_client import JSON, add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving
 from sqs_api.tests.serving import Answer, until
 from visibility.contract.errors import QueueError

@@ -13,7 +13,7 @@ import pytest
 from cluster.shards.delivery import Deliveries
 from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import Operators
+from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import Served, serving
 from storage.engines.store_options import Durability
 from storage.tests.on_disk import changing, rows_of

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
-from compat_tests.certificates import Authority, Pair
+from compat_tests.made_certificates import Authority, Pair
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.http.http_limits import Refused, TimedOut

@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from sqs_api.tests.operators import make_dead_letters
+from sqs_api.tests.operator_client import make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.traces.span_exporter import SpanExporter
 from sqs_api.traces.spans import TraceContext, read_trace

@@ -14,7 +14,7 @@ from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, add_user
+from sqs_api.tests.operator_client import Operators, add_user
 from sqs_api.tests.served import serving
 
 KEY = AccessKey("AKIA1", "secret", "0" * 12, "AIDA1")

@@ -21,7 +21,7 @@ from cluster.catalog.queue_view import QueueView
 from cluster.shards.shard_report import COUNTS, QueueReport
 from cluster.tests.virtual_time import virtual
 from sqs_api.settings.config import ConfigRefused, load
-from sqs_api.tests.operators import make_dead_letters
+from sqs_api.tests.operator_client import make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.webhook.dead_letter_watch import DeadLetterWatch
 from sqs_api.webhook.webhook_delivery import WebhookDelivery

@@ -11,7 +11,7 @@ from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import StoreOptions
 from storage.tests.durable_stores import SMALL, Open
-from storage.tests.places import ROW_KINDS, Place, place_of
+from storage.tests.store_places import ROW_KINDS, Place, place_of
 
 
 @pytest.fixture(params=ROW_KINDS)

@@ -16,7 +16,7 @@ from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import Entry, SystemDisk
 from storage.tests.on_disk import log_of
-from storage.tests.places import commit
+from storage.tests.store_places import commit
 from visibility.rows.row_changes import Changes
 
 SMALL = StoreOptions(segment_bytes=16 << 10, flush_bytes=20 << 10)

@@ -22,7 +22,7 @@ from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, WriteBa
 
 from storage.files.folder import open_folder
 from storage.tests.on_disk import rows_of
-from storage.tests.places import everything
+from storage.tests.store_places import everything
 
 
 def old_options(recovery: DBRecoveryMode | None = None) -> Options:

@@ -12,7 +12,7 @@ from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.rows.stored_rows import StoredRows
-from storage.tests.places import append, changes_of
+from storage.tests.store_places import append, changes_of
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import QueueRow

@@ -15,7 +15,7 @@ from storage.engines.opening import open_replayed, open_store
 from storage.engines.rocks import RocksRows
 from storage.engines.store_options import StoreOptions
 from storage.log import Log, Position
-from storage.tests.places import SEGMENT_BYTES
+from storage.tests.store_places import SEGMENT_BYTES
 from visibility.rows.row_changes import Changes
 
 S = TypeVar("S")

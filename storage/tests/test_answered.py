@@ -18,7 +18,7 @@ from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.log import SystemDisk, read_answered
-from storage.tests.places import append, commit, crash_copy, everything, synced
+from storage.tests.store_places import append, commit, crash_copy, everything, synced
 from visibility.rows.row_changes import Changes
 
 ROWS = 60

@@ -24,7 +24,7 @@ from storage.lake.archive_schema import (
 )
 from storage.lake.archived_batch import Claimed, refute
 from storage.lake.table import Lake, LakeUnusable
-from storage.tests.archive_tables import commit, rows_of
+from storage.tests.made_archive import commit, rows_of
 
 SENT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

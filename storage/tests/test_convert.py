@@ -26,7 +26,7 @@ from storage.tests.format_3 import (
     old_options,
     write_old_format,
 )
-from storage.tests.places import commit, message
+from storage.tests.store_places import commit, message
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import ARCHIVE, message_key, queue_key, row_key
 from visibility.rows.row_values import THE_SHARD, ArchiveRow, QueueRow

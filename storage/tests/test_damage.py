@@ -10,7 +10,7 @@ import pytest
 
 from storage.engines.rocks import RocksRows
 from storage.rows.stored_rows import StoredRows
-from storage.tests.places import changes_of
+from storage.tests.store_places import changes_of
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import MESSAGE, row_key

@@ -12,7 +12,7 @@ from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.tests.durable_stores import Open
-from storage.tests.places import commit
+from storage.tests.store_places import commit
 from visibility.rows.row_changes import Changes
 
 pytestmark = pytest.mark.slow  # RocksDB waits a second

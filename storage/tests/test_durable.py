@@ -19,7 +19,7 @@ from storage.log import Position, SystemDisk, read_answered
 from storage.rows.entry_body import decode_body
 from storage.tests.durable_stores import SMALL, Open, fill, live, refuse, row, rows_up_to
 from storage.tests.on_disk import log_of
-from storage.tests.places import append, commit, crash_copy, everything, synced
+from storage.tests.store_places import append, commit, crash_copy, everything, synced
 
 # -- replay ----------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from storage.tests.durable_stores import (
     segments,
 )
 from storage.tests.on_disk import log_of
-from storage.tests.places import append, commit, everything, synced
+from storage.tests.store_places import append, commit, everything, synced
 
 
 async def test_after_a_failed_append_nothing_is_taken_until_it_is_opened_anew(

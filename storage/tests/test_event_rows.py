@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from storage.engines.store import Store
-from storage.tests.places import Place, commit, everything, message
+from storage.tests.store_places import Place, commit, everything, message
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes

@@ -17,7 +17,7 @@ import pytest
 from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
-from storage.tests.places import append, commit, everything, synced
+from storage.tests.store_places import append, commit, everything, synced
 from visibility.rows.row_changes import Changes
 
 SMALL = StoreOptions(segment_bytes=16 << 10, flush_bytes=20 << 10)

@@ -21,7 +21,7 @@ from storage.tests.durable_stores import (
     segments,
 )
 from storage.tests.on_disk import log_of
-from storage.tests.places import commit, crash_copy, everything
+from storage.tests.store_places import commit, crash_copy, everything
 
 
 async def test_flushes_let_the_log_use_its_segments_again(opened: Open, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.tests.places import Place
+from storage.tests.store_places import Place
 from storage.tests.test_event_rows import LEASE_2, LINE_2, SENT, THREE_SENT, leased, rows_after
 from visibility.contract.stored_message import Hold
 from visibility.rows.row_codec import encode_row

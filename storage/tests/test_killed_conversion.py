@@ -15,7 +15,7 @@ from storage.copies.convert import KEPT_FORMAT_FILE, convert
 from storage.files.folder import read_format
 from storage.tests.format_3 import converted_rows, make_old_folder
 from storage.tests.killed_conversion import Outcome
-from storage.tests.places import message
+from storage.tests.store_places import message
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import message_key
 

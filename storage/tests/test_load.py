@@ -9,7 +9,7 @@ import pytest
 
 from storage.engines.store import Store
 from storage.rows.stored_rows import StoredRows
-from storage.tests.places import Place, changes_of, commit, message
+from storage.tests.store_places import Place, changes_of, commit, message
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
 from visibility.rows.row_changes import Changes

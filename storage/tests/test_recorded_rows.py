@@ -9,7 +9,7 @@ import pytest
 
 from storage.rows import stored_rows
 from storage.rows.stored_rows import StoredRows
-from storage.tests.places import Place, changes_of, commit, everything, message
+from storage.tests.store_places import Place, changes_of, commit, everything, message
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord

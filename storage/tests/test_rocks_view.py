@@ -11,7 +11,7 @@ from storage.engines.rocks import RocksRows
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.rows.damage import SoundRow, check_rows
-from storage.tests.places import changes_of
+from storage.tests.store_places import changes_of
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import row_key

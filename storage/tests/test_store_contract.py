@@ -12,7 +12,7 @@ import pytest
 from storage.engines.memory import MemoryStore
 from storage.engines.store import Store, StoreFailed
 from storage.engines.store_options import Durability
-from storage.tests.places import KINDS, Place, append, commit, everything, place_of, synced
+from storage.tests.store_places import KINDS, Place, append, commit, everything, place_of, synced
 from visibility.rows.row_changes import Changes
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from storage.engines.store import Store
 from storage.rows.stored_rows import StoredRows
-from storage.tests.places import Place, commit, message
+from storage.tests.store_places import Place, commit, message
 from visibility.content.id_digests import group_digest
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes

@@ -16,7 +16,7 @@ from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import Entry, Reading
-from storage.tests.places import append, commit, crash_copy, everything, synced
+from storage.tests.store_places import append, commit, crash_copy, everything, synced
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import APPLIED_KEY
 

@@ -9,7 +9,7 @@ from cluster.fleet.loads import REPORT_MS, HostLoad, PartLoad, ShardLoad
 from cluster.fleet.plan import Plan, plan
 from cluster.fleet.plan_table import Change, Cluster, Kind, Part, Queue
 from cluster.fleet.reasons import Why
-from cluster.tests.fleet.fleet_records import FleetRecords
+from cluster.tests.fleet.made_fleet_records import FleetRecords
 
 START_MS = 1_800_000_000_000
 HOSTS = 3

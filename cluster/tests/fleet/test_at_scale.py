@@ -13,7 +13,7 @@ import pytest
 from cluster.fleet import draft, plan
 from cluster.fleet.counted import Counted
 from cluster.tests.fleet.at_scale.planners import Bugs
-from cluster.tests.fleet.at_scale.run import SMALL, Simulation
+from cluster.tests.fleet.at_scale.scale_run import SMALL, Simulation
 
 SLOW = replace(SMALL, queues=60, slow_s=5 * 3600)
 TINY = replace(SMALL, warm_s=600, measured_s=900)

@@ -15,8 +15,8 @@ from cluster.fleet.plan import Plan, clean, harm_of, plan
 from cluster.fleet.plan_table import Change, Fleet, Kind, PartState
 from cluster.fleet.reasons import SENTENCES, Why, reason
 from cluster.fleet.thresholds import CALM_MS, UNDO_MS
+from cluster.tests.fleet.fleet_judge import Judge
 from cluster.tests.fleet.fleets import SmallFleet, refusals, warnings
-from cluster.tests.fleet.judge import Judge
 
 
 def hot(clusters: int = 12, queues: int = 4) -> SmallFleet:

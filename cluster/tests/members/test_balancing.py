@@ -11,8 +11,8 @@ from cluster.members.leader_view import LeaderView
 from cluster.members.member_operations import set_drained
 from cluster.members.shard_keys import ShardKeys
 from cluster.replication.leadership import Holder
-from cluster.tests.members.hosts import Candidate
 from cluster.tests.members.joining import Host, SimulatedWorld
+from cluster.tests.members.member_hosts import Candidate
 from cluster.tests.virtual_time import virtual
 
 SHARDS = 3

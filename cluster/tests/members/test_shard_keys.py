@@ -10,7 +10,7 @@ from cluster.coordination.coordination import Conflict, Done, Unavailable
 from cluster.members.shard_keys import ShardLeadership
 from cluster.replication.leadership import Leadership, Renewal, Seen, TermRecord
 from cluster.tests.coordinations import Hosts
-from cluster.tests.members.hosts import LOG_ID, VOTERS, Candidate, gone
+from cluster.tests.members.member_hosts import LOG_ID, VOTERS, Candidate, gone
 
 IMPLEMENTATION: type[Leadership] = ShardLeadership
 """Checked by the type checker."""

@@ -13,7 +13,7 @@ from cluster.coordination.etcd_wire import HttpWire
 from cluster.replication.leadership import Renewal
 from cluster.tests.coordinations import Hosts
 from cluster.tests.etcd_processes import EtcdProcesses, etcd_program, running_etcd
-from cluster.tests.members.hosts import Candidate, gone
+from cluster.tests.members.member_hosts import Candidate, gone
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from cluster.members.leader_view import LeaderView
 from cluster.peers.forwarded import Leaders
 from cluster.replication.leadership import Renewal
 from cluster.tests.coordinations import Hosts
-from cluster.tests.members.hosts import TTL_S, Candidate, gone, told
+from cluster.tests.members.member_hosts import TTL_S, Candidate, gone, told
 from cluster.tests.simulated_etcd import SWEEP_S, SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire
 from cluster.tests.virtual_time import LoopClock, virtual

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cluster.tests.peers.hosts import (
+from cluster.tests.peers.peer_hosts import (
     POLL,
     QUEUE,
     SEND,

@@ -12,7 +12,7 @@ from cluster.peers.held_requests import Routed
 from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import Outcome, Reason, Refusal, Refused
 from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
-from cluster.tests.peers.hosts import (
+from cluster.tests.peers.peer_hosts import (
     COUNT,
     POLL,
     QUEUE,

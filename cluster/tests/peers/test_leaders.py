@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from cluster.peers.peer_settings import ForwardingSettings
 from cluster.shards.answers import NotDecided
-from cluster.tests.peers.hosts import (
+from cluster.tests.peers.peer_hosts import (
     COUNT,
     FORWARDING,
     POLL,

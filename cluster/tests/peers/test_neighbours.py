@@ -24,7 +24,7 @@ from cluster.peers.roles import (
     cluster_mark,
 )
 from cluster.peers.transport import ask
-from cluster.tests.peers.hosts import the_cluster
+from cluster.tests.peers.peer_hosts import the_cluster
 from cluster.tests.peers.peers import SETTINGS, TIMEOUT_S, Peer
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual

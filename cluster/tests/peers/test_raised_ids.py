@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cluster.shards.issued_ids import RaisedIds
-from cluster.tests.peers.hosts import FORWARDING, running, the_cluster
+from cluster.tests.peers.peer_hosts import FORWARDING, running, the_cluster
 from cluster.tests.virtual_time import virtual
 from visibility.contract.errors import ServiceUnavailable
 

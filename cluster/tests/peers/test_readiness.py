@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.tests.peers.hosts import running, the_cluster
+from cluster.tests.peers.peer_hosts import running, the_cluster
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time
 

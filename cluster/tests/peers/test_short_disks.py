@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.tests.peers.hosts import QUEUE, RECEIVE, SEND, Host, running, the_cluster
+from cluster.tests.peers.peer_hosts import QUEUE, RECEIVE, SEND, Host, running, the_cluster
 from cluster.tests.peers.test_unknown_outcomes import KINDS, losing
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import AskedShard, pass_time

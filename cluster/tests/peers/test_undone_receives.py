@@ -12,7 +12,7 @@ from cluster.peers.forwarding import PeerRouter
 from cluster.peers.held_requests import Routed
 from cluster.peers.peer_settings import ForwardingSettings
 from cluster.shards.answers import returning
-from cluster.tests.peers.hosts import QUEUE, RECEIVE, Cluster, Host, running
+from cluster.tests.peers.peer_hosts import QUEUE, RECEIVE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import AskedShard, pass_time
 from visibility.contract.errors import ServiceUnavailable

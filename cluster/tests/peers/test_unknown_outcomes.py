@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
-from cluster.tests.peers.hosts import COUNT, QUEUE, Cluster, Host, running
+from cluster.tests.peers.peer_hosts import COUNT, QUEUE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import AskedShard, lead_of, pass_time
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable

@@ -10,10 +10,10 @@ from typing import Any
 
 from cluster.replication.leadership import Leadership
 from cluster.replication.replica_messages import Message
-from cluster.tests.replication.coordination import Coordination, HostLeadership
 from cluster.tests.replication.host import TIMING, Host
 from cluster.tests.replication.network import SimulatedNetwork
 from cluster.tests.replication.record import Record
+from cluster.tests.replication.replica_coordination import Coordination, HostLeadership
 from storage.log import Answered, NoteDamaged, read_answered, read_log
 from storage.log.entry import read_entry
 from storage.log.scan import read_segment

@@ -18,14 +18,14 @@ from cluster.replication.replica_messages import Message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import Phase
-from cluster.tests.replication.coordination import Coordination
 from cluster.tests.replication.host import TIMING, WALL_S
 from cluster.tests.replication.network import SimulatedNetwork
+from cluster.tests.replication.replica_coordination import Coordination
 from cluster.tests.replication.shard_process import SHARD, Checkpointing, Process
-from cluster.tests.simulation.disk import WatchedDisk
+from cluster.tests.simulation.disk_of_life import WatchedDisk
 from cluster.tests.simulation.row_folders import RowFolders
-from cluster.tests.simulation.rows import RowFiles
-from cluster.tests.simulation.worker import SimulatedEntropy
+from cluster.tests.simulation.simulated_rows import RowFiles
+from cluster.tests.simulation.simulated_worker import SimulatedEntropy
 from storage.copies.replaced_rows import Replaced
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions

@@ -22,11 +22,11 @@ from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import ShardParts
 from cluster.tests.replication.checkpoint_links import CheckpointLinks
-from cluster.tests.replication.coordination import HostLeadership
 from cluster.tests.replication.early_watch import EarlyWatch
-from cluster.tests.simulation.disk import LifeDisk
-from cluster.tests.simulation.rows import SimulatedRows
-from cluster.tests.simulation.worker import SimulatedEntropy
+from cluster.tests.replication.replica_coordination import HostLeadership
+from cluster.tests.simulation.disk_of_life import LifeDisk
+from cluster.tests.simulation.simulated_rows import SimulatedRows
+from cluster.tests.simulation.simulated_worker import SimulatedEntropy
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.log.disk import Done, Work

@@ -26,13 +26,13 @@ from cluster.shards.shard_report import Phase
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.peers import start as connect
 from cluster.tests.peers.simulated_network import SimulatedNetwork
-from cluster.tests.replication.coordination import Coordination, HostLeadership
+from cluster.tests.replication.replica_coordination import Coordination, HostLeadership
 from storage.copies.checkpoint_files import SystemFiles
 from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
-from storage.tests.places import SEGMENT_BYTES
+from storage.tests.store_places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deliveries

@@ -11,8 +11,8 @@ import os
 import pytest
 
 from cluster.tests.repeated import printed_digest
-from cluster.tests.replication.planted import PLANTS, Plant, Story
-from cluster.tests.replication.run import Shape, simulate
+from cluster.tests.replication.replica_planted import PLANTS, Plant, Story
+from cluster.tests.replication.replica_run import Shape, simulate
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 4
 _AT_ONCE = 20
@@ -36,7 +36,7 @@ def test_what_was_acknowledged_is_kept_and_progress_returns(first: int) -> None:
 
 @pytest.mark.slow
 def test_a_seed_repeats_its_history() -> None:
-    assert printed_digest("cluster.tests.replication.run") == simulate(3).digest
+    assert printed_digest("cluster.tests.replication.replica_run") == simulate(3).digest
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from cluster.tests.replication import run as replicas
+from cluster.tests.replication import replica_run as replicas
 from cluster.tests.simulation import cluster_run
-from cluster.tests.simulation.run import Outcome, Shape, simulate
+from cluster.tests.simulation.simulated_run import Outcome, Shape, simulate
 from storage.engines.store_options import Replication
 
 _PROGRESS = 50

@@ -16,7 +16,7 @@ from cluster.shards.shard_report import OnNews
 from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.known_parts import KnownParts
-from cluster.tests.simulation.worker import SimulatedEntropy
+from cluster.tests.simulation.simulated_worker import SimulatedEntropy
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer

@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 
 from cluster.peers.peer_settings import CheckpointSettings
 from cluster.replication import Timing
-from cluster.tests.consistency import check_rows
 from cluster.tests.replication.host import TIMING
 from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.replication.shard_process import Checkpointing
-from cluster.tests.simulation.cluster_faults import ShardFaults
+from cluster.tests.row_consistency import check_rows
 from cluster.tests.simulation.cluster_routes import connect
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
-from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_disks
-from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
 from cluster.tests.simulation.leaving import Leaving
 from cluster.tests.simulation.losing import Losing
-from cluster.tests.simulation.queues import define_queues
 from cluster.tests.simulation.resizing import resize
-from cluster.tests.simulation.roles import (
+from cluster.tests.simulation.simulated_cluster_faults import ShardFaults
+from cluster.tests.simulation.simulated_disk_faults import DiskFaults, DiskShape, drawn_disks
+from cluster.tests.simulation.simulated_drain import drain
+from cluster.tests.simulation.simulated_queues import define_queues
+from cluster.tests.simulation.simulated_roles import (
     Role,
     consume_alone,
     drawn_operator,
@@ -36,9 +36,16 @@ from cluster.tests.simulation.roles import (
     mixed_roles,
     work,
 )
-from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
-from cluster.tests.simulation.transacting import transact
-from cluster.tests.simulation.worker import Machine
+from cluster.tests.simulation.simulated_run import (
+    Outcome,
+    end_loop,
+    reporter,
+    small_steps,
+    told,
+    watched_log,
+)
+from cluster.tests.simulation.simulated_transactions import transact
+from cluster.tests.simulation.simulated_worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from cluster.tests.world import state_of
 from compat_tests.faults.judge import judge

@@ -14,12 +14,12 @@ from cluster.parts.split_receives import SplitReceive
 from cluster.shards.answers import NotDecided
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
-from cluster.tests.simulation.cluster_parts import count_parts, split_of
 from cluster.tests.simulation.known_parts import is_of_all_parts, is_of_counters
+from cluster.tests.simulation.simulated_cluster_parts import count_parts, split_of
+from cluster.tests.simulation.simulated_worker import Machine
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
-from cluster.tests.simulation.worker import Machine
 from cluster.tests.world import state_of
-from compat_tests.faults.history import Outcome, Send
+from compat_tests.faults.fault_history import Outcome, Send
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer

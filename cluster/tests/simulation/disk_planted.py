@@ -12,9 +12,9 @@ from cluster.peers.checkpoint_messages import Checked
 from cluster.replication import Journal
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.tests.simulation.cluster_run import Shape
-from cluster.tests.simulation.disk_faults import DiskShape
 from cluster.tests.simulation.planting import Plant
-from cluster.tests.simulation.rows import SimulatedRows
+from cluster.tests.simulation.simulated_disk_faults import DiskShape
+from cluster.tests.simulation.simulated_rows import SimulatedRows
 from storage.log import Position, Promise
 from storage.log.disk import Disk
 from visibility.rows.row_keys import APPLIED_KEY

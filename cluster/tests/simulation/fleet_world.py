@@ -27,8 +27,8 @@ from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
+from cluster.tests.simulation.simulated_worker import Machine, SimulatedEntropy
 from cluster.tests.simulation.simulation import Call
-from cluster.tests.simulation.worker import Machine, SimulatedEntropy
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import ReceiveMessage

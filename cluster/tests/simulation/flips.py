@@ -8,8 +8,8 @@ from random import Random
 from typing import NamedTuple
 from zlib import crc32
 
-from cluster.tests.simulation.rows import applied_position
-from cluster.tests.simulation.worker import Machine
+from cluster.tests.simulation.simulated_rows import applied_position
+from cluster.tests.simulation.simulated_worker import Machine
 from storage.engines.store_options import log_folder
 from storage.log import Entry, NoteDamaged, Position, Reading, read_answered, read_log
 from storage.log.entry import read_entry

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
-from cluster.tests.simulation.client import name_of
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.resizing import Resizer
-from compat_tests.faults.history import Loss
+from cluster.tests.simulation.simulated_client import name_of
+from compat_tests.faults.fault_history import Loss
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import DELAYED, DEPARTURE, MESSAGE

@@ -7,8 +7,8 @@ from itertools import groupby
 import msgspec
 
 from cluster.parts.part_requests import that_may_have
-from cluster.tests.simulation.client import Client, name_of
-from compat_tests.faults.history import Hold, Outcome
+from cluster.tests.simulation.simulated_client import Client, name_of
+from compat_tests.faults.fault_history import Hold, Outcome
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.outcomes import Browsed, BrowsedPage, SelectedChanged

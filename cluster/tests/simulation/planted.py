@@ -9,7 +9,7 @@ import pytest
 
 from cluster.shards.lead import Lead
 from cluster.tests.simulation.planting import Plant
-from cluster.tests.simulation.run import Shape
+from cluster.tests.simulation.simulated_run import Shape
 from storage.engines import opening as engine_opening
 from storage.engines.durable import DurableStore
 from storage.engines.store import Done

@@ -11,9 +11,9 @@ from cluster.fleet.plan_records import MadeChange
 from cluster.fleet.steps import StepRefused, not_available, undoing
 from cluster.parts.part_readings import new_parts
 from cluster.parts.part_requests import to_part
-from cluster.tests.simulation import queues
-from cluster.tests.simulation.client import Client
+from cluster.tests.simulation import simulated_queues as queues
 from cluster.tests.simulation.planned_parts import planned_split
+from cluster.tests.simulation.simulated_client import Client
 from visibility.contract.errors import UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading

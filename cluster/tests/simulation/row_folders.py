@@ -15,7 +15,7 @@ from zlib import crc32
 
 import msgspec
 
-from cluster.tests.simulation.rows import RowFiles, applied_position
+from cluster.tests.simulation.simulated_rows import RowFiles, applied_position
 from storage.engines.store import StoreFailed
 from storage.log import Position
 from storage.rows.sound_values import check_stored

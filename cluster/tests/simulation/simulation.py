@@ -11,9 +11,9 @@ from cluster.parts.split_receives import SplitReceive
 from cluster.tests.replication.early_watch import Early
 from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.known_parts import is_of_all_parts, is_of_counters
+from cluster.tests.simulation.simulated_worker import Machine, Worker, retrieved
 from cluster.tests.simulation.time import ShardTime
-from cluster.tests.simulation.worker import Machine, Worker, retrieved
-from compat_tests.faults.history import History, Outcome
+from compat_tests.faults.fault_history import History, Outcome
 from storage.engines.store import StoreFailed
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable

@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from cluster.fleet import draft
-from cluster.tests.fleet.at_scale.run import SMALL, Figures, Simulation, Size
+from cluster.tests.fleet.at_scale.scale_run import SMALL, Figures, Simulation, Size
 
 RATIO_MAX, ABOVE_MAX, CHANGED_MAX = 1.3, 0.01, 0.01
 

@@ -7,8 +7,8 @@ from heapq import nlargest
 
 from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
 from cluster.fleet.plan_table import Cluster
-from cluster.tests.fleet.at_scale.traffic import Traffic
-from cluster.tests.fleet.fleet_records import FleetRecords
+from cluster.tests.fleet.at_scale.scale_traffic import Traffic
+from cluster.tests.fleet.made_fleet_records import FleetRecords
 
 FOLLOWING = 0.15
 """A follower's share of the loop time that a request takes its leader."""

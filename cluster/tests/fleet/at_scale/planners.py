@@ -9,7 +9,7 @@ from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import HostLoad
 from cluster.fleet.plan import Plan, plan
 from cluster.fleet.plan_table import Change
-from cluster.tests.fleet.fleet_records import FleetRecords
+from cluster.tests.fleet.made_fleet_records import FleetRecords
 
 Apply = Callable[[Change, str, int], None]
 """Makes a change, for the planner of this name and term."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cluster.fleet.plan_table import Change, Kind
 
 if TYPE_CHECKING:
-    from cluster.tests.fleet.at_scale.run import Simulation
+    from cluster.tests.fleet.at_scale.scale_run import Simulation
 
 _LATE_MS = 60_000
 """The truth may be this old: reports come late."""

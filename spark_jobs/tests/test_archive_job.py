@@ -19,7 +19,8 @@ from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Segment
 from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
-from spark_jobs.tests.faults import FailingAlways, FailingOnce, KilledOnce
+from spark_jobs.tests.job_faults import FailingAlways, FailingOnce, KilledOnce
+from spark_jobs.tests.job_services import ArchiveJob, place_of
 from spark_jobs.tests.lakes import (
     ACCOUNT,
     SOURCE,
@@ -31,7 +32,6 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
-from spark_jobs.tests.services import ArchiveJob, place_of
 from storage.lake.archive_schema import DELETED, SEGMENT, SEGMENTS
 from storage.lake.archive_table import load_archive
 from storage.lake.table import Lake

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from cluster.tests.simulation.worker import Machine
-from compat_tests.faults.history import History, Queue
+from cluster.tests.simulation.simulated_worker import Machine
+from compat_tests.faults.fault_history import History, Queue
 from visibility.contract.death import EXPIRED, HOPS_MAX, QUEUE_DELETED
 from visibility.contract.model import QueueDefinition
 from visibility.tests.prepared import KnownQueues, queue_named

@@ -15,10 +15,10 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from compat_tests.certificates import Authority, Pair
 from compat_tests.clients.boto3_client import CONFIG, connect
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import Credentials
+from compat_tests.made_certificates import Authority, Pair
 from compat_tests.node_process import NodeProcess, run_command
 
 SECONDS = 60.0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from cluster.tests.replication.cluster import Cluster
-from cluster.tests.replication.faults import Faults
+from cluster.tests.replication.replica_faults import Faults
 from cluster.tests.virtual_time import VirtualLoop
 
 _CLIENTS = 3

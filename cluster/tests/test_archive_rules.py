@@ -8,8 +8,8 @@ import pytest
 
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.archive_rules import LIMITS, SHARD, TAGS, acknowledge, seal, waiting
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
+from cluster.tests.row_consistency import check_rows
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import World
 from storage.engines.memory import MemoryStore

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cluster.parts.split_queues import SplitQueues
 from cluster.tests.simulation.known_parts import KnownParts, split_queues
 from cluster.tests.simulation.simulation import Call, Reply
-from compat_tests.faults.history import Outcome
+from compat_tests.faults.fault_history import Outcome
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import ReceiveMessage

@@ -9,7 +9,7 @@ import pytest
 from auth import AccessKey, Caller, CredentialSet, open_caller
 from auth.canonical import canonical_path, canonical_query, fold_blanks, split_query
 from auth.dates import read_basic_date, read_http_date, write_basic_date
-from auth.tests.signing import KEY, SIGNING_ACCOUNT_KEY, sign_header, sign_query
+from auth.tests.signed_requests import KEY, SIGNING_ACCOUNT_KEY, sign_header, sign_query
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import ShardParts
-from cluster.tests.consistency import check_rows
-from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
+from cluster.tests.row_consistency import check_rows
+from cluster.tests.simulation.disk_of_life import LifeDisk, WatchedDisk
 from cluster.tests.simulation.known_parts import KnownParts, split_queues
-from cluster.tests.simulation.rows import RowFiles, SimulatedRows
+from cluster.tests.simulation.simulated_rows import RowFiles, SimulatedRows
 from cluster.tests.simulation.time import WallClock
 from cluster.tests.world import lead_of, state_of
 from storage.engines import opening

@@ -11,7 +11,7 @@ from cluster.fleet.plan_table import Cluster
 from cluster.tests.fleet.at_scale.planners import PlannerModel
 
 if TYPE_CHECKING:
-    from cluster.tests.fleet.at_scale.run import Simulation
+    from cluster.tests.fleet.at_scale.scale_run import Simulation
 
 _STEP_S = 10
 _HOST_S, _CLUSTER_S, _ZONE_S = 120 * 3600, 2400 * 3600, 10 * 3600

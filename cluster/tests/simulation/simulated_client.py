@@ -8,9 +8,9 @@ from random import Random
 
 import msgspec
 
-from cluster.tests.simulation.queues import VISIBILITY_S, WINDOW_MS, named
+from cluster.tests.simulation.simulated_queues import VISIBILITY_S, WINDOW_MS, named
 from cluster.tests.simulation.simulation import Call, Reply, Simulation
-from compat_tests.faults.history import Change, Delete, Delivery, Outcome, Removal, Send
+from compat_tests.faults.fault_history import Change, Delete, Delivery, Outcome, Removal, Send
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.operations import (

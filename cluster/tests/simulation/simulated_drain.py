@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from cluster.tests.simulation import queues
-from cluster.tests.simulation.client import Client
+from cluster.tests.simulation import simulated_queues as queues
 from cluster.tests.simulation.operator import Operator
 from cluster.tests.simulation.resizing import become_whole, check_whole
+from cluster.tests.simulation.simulated_client import Client
 from cluster.tests.simulation.simulation import Simulation
 from visibility.contract.model import QueueCounters
 from visibility.tests.prepared import counters

@@ -6,7 +6,7 @@ import pytest
 
 from auth import AccessKey, CredentialSet, SignatureDoesNotMatch, Verifier
 from auth.signing import SigningKey, signed_headers
-from auth.tests.signing import KEY, NOW_S, TEMPORARY_KEY, Request, sign_header
+from auth.tests.signed_requests import KEY, NOW_S, TEMPORARY_KEY, Request, sign_header
 
 TARGET = "/_holdfast/a%20b/c?x=1&y=%2F"
 

@@ -8,9 +8,9 @@ from random import Random
 from string import ascii_lowercase
 from typing import Any
 
-from cluster.tests.simulation import queues
-from cluster.tests.simulation.client import Client, Held
+from cluster.tests.simulation import simulated_queues as queues
 from cluster.tests.simulation.operator import HeldMessage, Operator
+from cluster.tests.simulation.simulated_client import Client, Held
 from cluster.tests.simulation.simulation import Simulation
 
 _PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.05, 0.5, 2.0)

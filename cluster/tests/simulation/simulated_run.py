@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from cluster.tests.simulation.drain import drain
-from cluster.tests.simulation.faults import Faults
-from cluster.tests.simulation.queues import define_queues
 from cluster.tests.simulation.resizing import resize
-from cluster.tests.simulation.roles import (
+from cluster.tests.simulation.simulated_drain import drain
+from cluster.tests.simulation.simulated_faults import Faults
+from cluster.tests.simulation.simulated_queues import define_queues
+from cluster.tests.simulation.simulated_roles import (
     alike_roles,
     consume_alone,
     drawn_brief,
@@ -44,9 +44,9 @@ from cluster.tests.simulation.roles import (
     work_by_clock,
     work_by_priority,
 )
+from cluster.tests.simulation.simulated_transactions import transact
+from cluster.tests.simulation.simulated_worker import Machine
 from cluster.tests.simulation.simulation import Simulation
-from cluster.tests.simulation.transacting import transact
-from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut

@@ -6,7 +6,7 @@ from collections import Counter
 
 from cluster.fleet.plan import Plan
 from cluster.fleet.plan_table import Change, Kind, PartState
-from cluster.tests.fleet.fleet_records import FleetRecords
+from cluster.tests.fleet.made_fleet_records import FleetRecords
 
 _CALM_MS, _UNDO_MS = 600_000, 3_600_000
 

@@ -19,7 +19,7 @@ from cluster.replication.shipping import Taken
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication import test_log_in_cluster as log_stories
 from cluster.tests.replication import test_replica_rules as stories
-from cluster.tests.replication.run import Shape
+from cluster.tests.replication.replica_run import Shape
 from storage.log import LogMismatch, Position, Promise, PromiseFile, ReplicaLog
 
 Plant = Callable[[pytest.MonkeyPatch], None]

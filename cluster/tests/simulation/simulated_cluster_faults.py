@@ -7,7 +7,7 @@ from random import Random
 from typing import cast
 
 from cluster.tests.replication.cluster import Cluster
-from cluster.tests.replication.faults import Faults
+from cluster.tests.replication.replica_faults import Faults
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 
 _WITHOUT = ("new disk", "flipped bit", "damaged rows", "restored coordination")

@@ -25,7 +25,7 @@ from sqs_api.admin.remembered import (
 )
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import JSON, Operators, Told, User, add_users, keys_of
+from sqs_api.tests.operator_client import JSON, Operators, Told, User, add_users, keys_of
 from sqs_api.tests.served import page_request, serving
 from visibility.contract.errors import RequestThrottled
 

@@ -1,4 +1,4 @@
-"""The cost of transactions: `python -m compat_tests.benchmarks.transactions`.
+"""The cost of transactions: `python -m compat_tests.benchmarks.bench_transactions`.
 
 Starts a service of two shards, and sends two messages at a time in alternating bursts: as a batch,
 as a transaction in one shard, and as one over both shards, each with a token of its own as SDKs
@@ -19,9 +19,9 @@ from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
+from compat_tests.benchmarks.bench_services import beside_one
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, connect
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.services import beside_one
-from compat_tests.benchmarks.wire import Connection, Endpoint, connect
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask
 

@@ -22,7 +22,7 @@ from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
 from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
 from cluster.peers.transport import Transport
-from compat_tests.certificates import Authority, Pair
+from compat_tests.made_certificates import Authority, Pair
 
 SETTINGS = PeerSettings(reconnect_s=0.01, reconnect_max_s=0.05)
 ANYWHERE = Address("127.0.0.1", 0)

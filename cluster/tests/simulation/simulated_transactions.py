@@ -8,9 +8,9 @@ from contextlib import suppress
 import msgspec
 
 from cluster.parts.transacting import Entry, Token, Transacting
-from cluster.tests.simulation import queues
-from cluster.tests.simulation.client import Client, Held, name_of
-from compat_tests.faults.history import Delete, Outcome, Send, Transaction
+from cluster.tests.simulation import simulated_queues as queues
+from cluster.tests.simulation.simulated_client import Client, Held, name_of
+from compat_tests.faults.fault_history import Delete, Outcome, Send, Transaction
 from visibility.contract.errors import Departing, Moved, QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Transacted

@@ -12,11 +12,11 @@ from pathlib import Path
 from textwrap import fill
 
 from compat_tests.benchmarks import elasticmq, goaws
+from compat_tests.benchmarks.bench_services import ELASTICMQ
 from compat_tests.benchmarks.chart import draw
 from compat_tests.benchmarks.measurement import Measurement
 from compat_tests.benchmarks.report import CPU, P50, P99, RATE, Group, group, paired, written
 from compat_tests.benchmarks.scenarios import SCENARIOS
-from compat_tests.benchmarks.services import ELASTICMQ
 
 _TABLE = "RESULTS.md"
 _CHART = "results.svg"

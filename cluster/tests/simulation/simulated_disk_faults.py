@@ -19,9 +19,9 @@ from msgspec.msgpack import decode
 from cluster.peers.peer_settings import CheckpointSettings
 from cluster.tests.replication.shard_hosts import ShardHost
 from cluster.tests.replication.shard_process import Checkpointing
-from cluster.tests.simulation.cluster_faults import ShardFaults
 from cluster.tests.simulation.flips import acknowledged_records, last_index, unneeded_pages
-from cluster.tests.simulation.rows import applied_position
+from cluster.tests.simulation.simulated_cluster_faults import ShardFaults
+from cluster.tests.simulation.simulated_rows import applied_position
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store_options import log_folder
 from storage.log import Promise

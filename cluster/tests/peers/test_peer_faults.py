@@ -13,7 +13,7 @@ import pytest
 
 from cluster.peers.peer_outcomes import NotSent, Refused
 from cluster.peers.peer_settings import ForwardingSettings
-from cluster.tests.peers.hosts import Cluster, Host, running
+from cluster.tests.peers.peer_hosts import Cluster, Host, running
 from cluster.tests.peers.peers import SETTINGS, AskedPeer, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual

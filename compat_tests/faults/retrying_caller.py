@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from compat_tests.benchmarks.wire import Connection, Endpoint, Refused, connect
+from compat_tests.benchmarks.bench_wire import Connection, Endpoint, Refused, connect
 from compat_tests.facade import Members
 from compat_tests.faults.evidence import wall
-from compat_tests.faults.history import (
+from compat_tests.faults.fault_history import (
     Change,
     Delete,
     Delivery,

@@ -22,7 +22,7 @@ from sqs_api.tests.served import Served, filled, serving
 from storage.engines.store_options import log_folder
 from storage.tests.format_3 import in_use, make_old_folder, note, noted
 from storage.tests.on_disk import rows_of
-from storage.tests.places import everything
+from storage.tests.store_places import everything
 
 RELEASED = Path(storage.tests.__file__).parent / "data" / "version-0.1.tar.gz"
 """A data folder and a backup of version 0.1 (see the README beside it)."""

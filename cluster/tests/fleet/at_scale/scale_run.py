@@ -11,12 +11,12 @@ from cluster.fleet.loads import REPORT_MS, HostLoad
 from cluster.fleet.new_queues import QueueCounts
 from cluster.fleet.plan_table import Change, Cluster, Part, Queue
 from cluster.tests.fleet.at_scale.clusters import Clusters
-from cluster.tests.fleet.at_scale.faults import Faults
 from cluster.tests.fleet.at_scale.planners import Bugs, PlannerModel
-from cluster.tests.fleet.at_scale.traffic import Traffic, skewed
+from cluster.tests.fleet.at_scale.scale_faults import Faults
+from cluster.tests.fleet.at_scale.scale_traffic import Traffic, skewed
 from cluster.tests.fleet.at_scale.witness import Witness
-from cluster.tests.fleet.fleet_records import FleetRecords
-from cluster.tests.fleet.judge import Judge
+from cluster.tests.fleet.fleet_judge import Judge
+from cluster.tests.fleet.made_fleet_records import FleetRecords
 from visibility.rules.queue_parts import RETRIES_OVER_MS
 
 START_MS = 1_800_000_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver, Reply
+from cluster.tests.row_consistency import check_rows
 from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.death import LATE, Death
 from visibility.contract.errors import ServiceUnavailable

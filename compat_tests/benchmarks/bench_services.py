@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from compat_tests.benchmarks import elasticmq, goaws, static_answer
-from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.benchmarks.bench_wire import Endpoint
 from compat_tests.cluster_process import HOSTS, ClusterProcess
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess, environment

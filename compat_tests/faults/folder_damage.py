@@ -7,7 +7,7 @@ drained. The service may refuse the start in one clear line; or it may serve eac
 sent or not at all, and report the missing ones, with a sufficient count where it counts. Violations
 found by the judge, silent losses, tracebacks and crashes are never allowed (rule 36).
 
-`python -m compat_tests.faults.damage --rounds 300`
+`python -m compat_tests.faults.folder_damage --rounds 300`
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 from urllib.request import urlopen
 
-from compat_tests.faults.caller import Letter, caller
 from compat_tests.faults.drain import drain
-from compat_tests.faults.history import History, Outcome
+from compat_tests.faults.fault_history import History, Outcome
 from compat_tests.faults.judge import DEDUPLICATION_S, Verdict, judge
 from compat_tests.faults.lanes import KINDS, lanes
 from compat_tests.faults.live_bytes import APART, LOG, Span, live_bytes
+from compat_tests.faults.retrying_caller import Letter, caller
 from compat_tests.faults.run import CommandLine, endpoint_of, say
 from compat_tests.faults.traffic import Traffic
 from compat_tests.node_process import NodeProcess
