@@ -190,11 +190,27 @@ class Resizing(Work):
             if len(self._hosts.parts_of(self._queue)) > most:
                 time.sleep(_REST_S)
                 continue
-            wanted = 2 if self._is_fifo else self._chance.randrange(2, 4)
-            for change, parts in (("split", wanted), ("shrink", 1)):
-                self._hosts.insist(_page(self._queue, change), {"parts": parts})
+            self._insist("split", 1 if self._is_fifo else self._chance.randrange(1, 3))
+            time.sleep(self._chance.uniform(*_HALF_ROUND_S))
+            self._insist("shrink")
+            time.sleep(self._chance.uniform(*_HALF_ROUND_S))
+
+    def _insist(self, change: str, more: int = 0) -> None:
+        """Make a change, from the parts that there are: a host that was stopped or cut off may make
+        one later that another host was asked for meanwhile. Raises FleetRefused."""
+        end = time.monotonic() + _PATIENCE_S
+        while True:
+            opened = sum(part.is_open for part in self._hosts.parts_of(self._queue))
+            if opened == 1 and not more:
+                return
+            wanted = {"parts": opened + more if more else 1}
+            status, said = self._hosts.ask(_page(self._queue, change), wanted)
+            if status == HTTPStatus.OK:
                 self.changes += 1
-                time.sleep(self._chance.uniform(*_HALF_ROUND_S))
+                return
+            if time.monotonic() > end:
+                raise FleetRefused(f"{change} of {self._queue}: {status} {said}")
+            time.sleep(_REST_S)
 
     @property
     @override
