@@ -282,7 +282,7 @@ async def test_notes_that_cannot_be_used_are_made_anew(other: dict[str, object])
 
 
 async def test_notes_of_messages_with_a_time_to_live_are_of_one_retention() -> None:
-    """How long they are kept is told by their times and the queue's retention."""
+    """Their times depend on the retention of the queue."""
     rows = Rows(0)
     rows.expires_ms = 90_000_000
     rows.put()
