@@ -297,25 +297,26 @@ class QueuePass:
         return len(page.notes)
 
     async def take_notes(self) -> None:
-        """Note the spans that were opened by the last call, and open those that are due. Raises
-        QueueError."""
+        """Note the spans that are due, unless they change just now. Raises QueueError."""
         if self.is_loading or self._pending:
             return
-        numbers = self.unnoted.numbers(filter(self._is_whole, self.unnoted.opened))
-        notes = [note for span in numbers if (note := self._note(span)) is not None]
-        unnoted, opens = self.unnoted, []
+        unnoted = self.unnoted
+        opens: list[int] = []
         for span in list(unnoted.due()):
             if span in self._unfit or not self.counted.last_of(span):
                 unnoted.give_up(span)
-            elif span not in numbers and self._is_whole(span):
+            elif self._is_whole(span) and len(opens) < SPANS_MAX:
                 opens.append(span)
-                if len(opens) == SPANS_MAX:
-                    break
-        unnoted.opened = opens
-        if not notes and not opens:
+        if not opens:
             return
-        kept = await self._notes.keep(self.queue, notes, opens)
-        unnoted.noted({span: numbers[span] for span in kept})
+        await self._notes.keep(self.queue, [], opens)
+        kept: list[int] = []
+        if not self.is_loading and not self._pending:
+            numbers = unnoted.numbers(filter(self._is_whole, opens))
+            notes = [note for span in numbers if (note := self._note(span)) is not None]
+            kept = await self._notes.keep(self.queue, notes, [])
+            unnoted.noted({span: numbers[span] for span in kept})
+        unnoted.put_off(set(opens).difference(kept))
 
     def _is_whole(self, span: int) -> bool:
         """True if all messages of a span are counted, and none waits for the end of a delay."""

@@ -85,15 +85,14 @@ class _Change(NamedTuple):
 
 
 class Unnoted:
-    """The spans without a note, and those that are opened."""
+    """The spans without a note."""
 
     def __init__(self) -> None:
-        self.opened: list[int] = []
         self._changes: dict[int, _Change] = {}
         self._look = self._number = 0
 
     def __bool__(self) -> bool:
-        return bool(self._changes or self.opened)
+        return bool(self._changes)
 
     def changed(self, span: int) -> None:
         """A message came or went, or was counted."""
@@ -121,6 +120,12 @@ class Unnoted:
         for span, number in numbers.items():
             if span in self._changes and self._changes[span].number == number:
                 del self._changes[span]
+
+    def put_off(self, spans: Iterable[int]) -> None:
+        """Their notes were refused, since they change all the time: they are late later."""
+        for span in spans:
+            if span in self._changes:
+                self._changes[span] = self._changes[span]._replace(first=self._look)
 
     def give_up(self, span: int) -> None:
         """A span gets no note until it changes again."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,10 +17,13 @@ import pytest
 from sqs_api.failures import failure_index, queue_pass, span_notes
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operator_client import Operators, add_user, latest_redrive, make_dead_letters
-from sqs_api.tests.served import serving
+from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled, until
 from visibility.content.failures import Failure
+from visibility.contract.failure_note import FailureNotesPage
 from visibility.contract.model import QueueDefinition
+from visibility.rules.failure_notes import ReadFailureNotes
+from visibility.tests import prepared
 
 DEAD = "queues/dead/failures"
 
@@ -117,6 +121,15 @@ async def test_counts_are_the_same_after_a_restart(data: Path) -> None:
     assert counts(before) == counts(after) == {"A": 30, "B": 30}
 
 
+async def are_noted(served: Served) -> bool:
+    """True if the shard has a note of the dead letters, which is true as long as it is there."""
+    catalog = served.node.owner.catalog
+    (queue,) = [each for each in catalog if each.name == "dead"]
+    page = await served.node.shards.router.ask(prepared.prepared(queue, ReadFailureNotes()))
+    assert isinstance(page, FailureNotesPage)
+    return len(page.notes) == 1
+
+
 @pytest.mark.parametrize("version", [span_notes.VERSION, span_notes.VERSION + 1])
 async def test_after_a_restart_what_was_noted_is_not_read_again(data: Path, version: int) -> None:
     """Unless another version found the failures."""
@@ -124,15 +137,7 @@ async def test_after_a_restart_what_was_noted_is_not_read_again(data: Path, vers
         async with serving(data) as served:
             await make_dead_letters(served, *(failed("AB"[at % 2], at) for at in range(60)))
             await all_counted(Operators(served))
-            kept: list[int] = []
-            keep = failure_index._ShardNotes.keep
-
-            async def see(notes: Any, queue: Any, made: Any, opens: Any) -> list[int]:
-                kept.extend(spans := await keep(notes, queue, made, opens))
-                return spans
-
-            with patch.object(failure_index._ShardNotes, "keep", see):
-                await until(lambda: bool(kept))
+            await until(partial(are_noted, served))
     again = Failure((("text", "read again"),))
     with (
         patch.object(queue_pass, "failure_of", lambda body, extras: again),

@@ -11,7 +11,7 @@ import pytest
 from sqs_api.failures import counted_failures, queue_pass, span_messages
 from sqs_api.failures.counted_failures import Counted
 from sqs_api.failures.queue_pass import PENDING_MAX, QueuePass
-from sqs_api.failures.span_notes import QUIET_LOOKS, VERSION, content_of
+from sqs_api.failures.span_notes import LATE_LOOKS, QUIET_LOOKS, VERSION, content_of
 from visibility.content.content import Extras, unpack, with_body
 from visibility.contract.errors import KmsDisabled, ServiceUnavailable
 from visibility.contract.failure_note import FailureNote, FailureNotesPage
@@ -282,7 +282,7 @@ async def test_notes_that_cannot_be_used_are_made_anew(other: dict[str, object])
 
 
 async def test_notes_of_messages_with_a_time_to_live_are_of_one_retention() -> None:
-    """The time for which they are kept is told by their times and the queue's retention."""
+    """Their times depend on the retention of the queue."""
     rows = Rows(0)
     rows.expires_ms = 90_000_000
     rows.put()
@@ -301,6 +301,30 @@ async def test_notes_of_messages_with_a_time_to_live_are_of_one_retention() -> N
     assert rows.read_alone == 2, "the note, which is of no use, and the message"
     (group,) = rows.counting.counted.groups.values()
     assert group.retained.first_s == 90_000 - 60
+
+
+async def test_a_span_that_always_changes_is_tried_only_now_and_then() -> None:
+    rows = Rows(0)
+    rows.put()
+    await rows.counted()
+    keep, opened = rows.keep, list[int]()
+
+    async def change_meanwhile(
+        queue: QueueDefinition, notes: list[FailureNote], opens: list[int]
+    ) -> list[int]:
+        opened.extend(opens)
+        kept = await keep(queue, notes, opens)
+        rows.put()
+        rows.commit()
+        return kept
+
+    rows.keep = change_meanwhile  # type: ignore[method-assign]
+    for _ in range(3 * LATE_LOOKS):
+        rows.put(1)
+        await rows.counted()
+        await rows.counting.take_notes()
+
+    assert opened.count(0) == 3
 
 
 async def test_nothing_is_remembered_while_nothing_is_read() -> None:
