@@ -187,7 +187,7 @@ power-loss: $(VENV)/.dev
 	$(FAULT)power_loss --rounds $(ROUNDS) $(FAULT_ARGS)
 
 damage: $(VENV)/.dev
-	$(FAULT)damage --rounds $(ROUNDS) $(FAULT_ARGS)
+	$(FAULT)folder_damage --rounds $(ROUNDS) $(FAULT_ARGS)
 
 disk-faults: $(VENV)/.dev
 	$(FAULT)full_disks
@@ -268,8 +268,11 @@ wheels: $(VENV)/.native
 	done
 	@ls dist/holdfast_native*
 
-rooms runs:
-	python3 -m compat_tests.$@
+rooms:
+	python3 -m compat_tests.rooms
+
+runs:
+	python3 -m compat_tests.long_runs
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -115,6 +115,23 @@ def test_each_rule_is_cited_where_the_code_keeps_it() -> None:
     assert numbers - cited == set()
 
 
+def test_what_make_starts_is_here() -> None:
+    text = text_of("Makefile").replace("$(FAULT)", "-m compat_tests.faults.")
+    packages = {path.parent.name for path in CHECKOUT.glob("*/__init__.py")}
+    modules = re.findall(r"-m (\w+(?:\.\w+)+)(?= |$)", text, re.M)
+    ours = [each for each in modules if each.split(".")[0] in packages]
+    tests = re.findall(r"[\w/]+\.py\b", text)
+
+    assert len(ours) > 10
+    missing = [
+        each
+        for each in ours
+        if not (CHECKOUT / f"{each.replace('.', '/')}.py").exists()
+        and not (CHECKOUT / each.replace(".", "/") / "__main__.py").exists()
+    ]
+    assert missing + [each for each in tests if not (CHECKOUT / each).exists()] == []
+
+
 def test_no_file_cites_a_sheet_that_is_not_here() -> None:
     rules = text_of("cluster/RULES.md")
     last = max(int(number) for number in re.findall(r"^(\d+)\. ", rules, re.M))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from compat_tests.faults.fault_history import History
 from compat_tests.faults.fleet_faults import Emptying, Hosts, Resizing, Shown
-from compat_tests.faults.history import History
 
 
 class _Hosts(Hosts):
