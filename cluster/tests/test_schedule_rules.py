@@ -12,7 +12,7 @@ from visibility.contract.errors import InvalidParameterValue, OverLimit
 from visibility.contract.limits import DAY
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import BrowsedPage, SelectedChanged
-from visibility.rules import schedules, send
+from visibility.rules import collected_sends, schedules
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.resend import ResendMessage
 from visibility.rules.schedules import ChangeSchedule
@@ -137,7 +137,7 @@ def test_scheduled_messages_have_no_age_before_their_time() -> None:
 def test_a_full_queue_takes_no_more_schedules_but_other_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(send, "SCHEDULED_MAX", 2)
+    monkeypatch.setattr(collected_sends, "SCHEDULED_MAX", 2)
     scheduling = Scheduling()
     for number in range(2):
         scheduling.send(str(number), START_MS + HOUR)

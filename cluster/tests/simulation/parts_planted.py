@@ -22,6 +22,7 @@ from visibility.rules import (
     departures,
     queue_parts,
     send,
+    send_batch,
     transfers,
 )
 from visibility.state.shard_state import ShardState
@@ -52,7 +53,8 @@ def drain_with_messages(patch: pytest.MonkeyPatch) -> None:
 
 def send_to_a_closed_part(patch: pytest.MonkeyPatch) -> None:
     """A closed part takes messages of gateways that have not heard of it."""
-    patch.setattr(send, "check_open", lambda *given: None)
+    for module in (send, send_batch):
+        patch.setattr(module, "check_open", lambda *given: None)
 
 
 def restart_sequences(patch: pytest.MonkeyPatch) -> None:
