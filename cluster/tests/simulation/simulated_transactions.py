@@ -11,7 +11,7 @@ from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.tests.simulation import simulated_queues as queues
 from cluster.tests.simulation.simulated_client import Client, Held, name_of
 from compat_tests.faults.fault_history import Delete, Outcome, Send, Transaction
-from visibility.contract.errors import Departing, Moved, QueueError, ServiceUnavailable
+from visibility.contract.errors import Moved, QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Transacted
 from visibility.rules.transactions import TransactMessages
@@ -85,11 +85,11 @@ class _Transaction:
                     break
                 if await transacting.is_settled(self._token, shard, prepared.CALLER):
                     break
-            except (Departing, ServiceUnavailable):
-                if self._has_failed:
-                    break
             except Moved:
                 attempt += 1
+            except ServiceUnavailable:  # Departing is one
+                if self._has_failed:
+                    break
             await asyncio.sleep(self._client.random.uniform(0, _AGAIN_S))
             await simulation.connected()
         self._note(begun, simulation.time.read(), outcome, done)
@@ -103,10 +103,10 @@ class _Transaction:
                 raise ServiceUnavailable()
         request = msgspec.structs.replace(request, request_id=self._simulation.new_id())
         reply = await self._client.ask(request, f"transact {self._bodies[0][:12]}")
+        if isinstance(reply.answer, QueueError):  # Moved and Departing are of unknown outcome, too
+            raise reply.answer
         if reply.outcome is Outcome.UNKNOWN:
             raise ServiceUnavailable()
-        if isinstance(reply.answer, QueueError):
-            raise reply.answer
         return reply.answer
 
     def _tell(self, request: Request) -> None:
