@@ -88,7 +88,7 @@ def test_the_selection_of_messages_survives_a_reload(browser: Any, many: NodePro
         False,
         False,
     ]
-    assert tab.page.get_by_role("button", name="Delete").count() == 1
+    assert tab.page.get_by_role("button", name="Delete", exact=True).count() == 1
     assert tab.faults == []
 
 

@@ -138,16 +138,23 @@ def configured(**fields: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("process", "names", "niceness"),
-    [("gw1", ["auth", "compat_tests"], [5]), ("gw0", ["compat_tests"], []), ("gw1", ["auth"], [])],
+    ("process", "count", "names", "niceness"),
+    [
+        ("gw1", 2, ["auth", "compat_tests"], [5]),
+        ("gw0", 2, ["compat_tests"], []),
+        ("gw1", 2, ["auth"], []),
+        ("gw6", 7, ["compat_tests"], [5]),
+        ("gw5", 7, ["compat_tests"], [5]),
+        ("gw4", 7, ["compat_tests"], []),
+    ],
 )
-def test_the_process_that_computes_goes_behind_those_that_wait(
-    process: str, names: list[str], niceness: list[int], monkeypatch: pytest.MonkeyPatch
+def test_a_process_that_computes_goes_behind_those_that_wait(
+    process: str, count: int, names: list[str], niceness: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[int] = []
     monkeypatch.setattr("os.nice", found.append)
 
-    configured(workerinput={"workerid": process, "workercount": 2}, args=names)
+    configured(workerinput={"workerid": process, "workercount": count}, args=names)
 
     assert found == niceness
 
