@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
@@ -61,10 +62,10 @@ _PAGE_BYTES = 4 << 20
 _ARCHIVED_BYTES = 128 << 10
 """Approximate content that one step hands over to the archive, which rewrites it."""
 
-Step = Callable[
-    [ShardState, QueueState, QueueDefinition, Stamp], tuple[tuple[Event, ...], int | None]
-]
+Definition = TypeVar("Definition", QueueDefinition, None)
+StepOf = Callable[[ShardState, QueueState, Definition, Stamp], tuple[tuple[Event, ...], int | None]]
 """The events of one step, and the time of its next run (None: not until something plans it)."""
+Step = StepOf[QueueDefinition]
 
 
 def _end_leases(
@@ -404,3 +405,5 @@ STEPS: tuple[Step, ...] = (
     end_holding_back,
 )
 """The steps in order. One that raises DamagedRecord has changed nothing."""
+STEPS_OF_DELETED: tuple[StepOf[None], ...] = (end_prepared,)
+"""Those of a deleted queue, and of one whose definition is not here yet."""

@@ -6,11 +6,12 @@ the queue is rebuilt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rules.decided import Damage
 from visibility.rules.events import Event, Notice
-from visibility.rules.prepared_deletes import end_prepared
-from visibility.rules.pulse import STEPS, Step
+from visibility.rules.pulse import STEPS, STEPS_OF_DELETED, Definition, StepOf
 from visibility.rules.quarantine import damage_notice, is_for_others, quarantine
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -54,20 +55,35 @@ class Pulses:
             if handled >= PULSE_MESSAGES_MAX or is_full(_FOR_PULSES):
                 break
             del due[queue_id]
-            for step in STEPS:
-                if is_full(_FOR_PULSES):
-                    due[queue_id] = None  # after the others
-                    break
-                handled += self._pulse_step(queue_id, step)
+            definition = self.state.definitions.queue_of_id(queue_id)
+            if definition is not None:
+                handled += self._run(queue_id, STEPS, definition)
+                continue
+            queue = self.state.queues.get(queue_id)
+            if queue is not None and queue_id > self.state.definitions.highest_queue_id:
+                self.state.plan_pulse(queue, self._stamp.now_ms + _UNKNOWN_AGAIN_MS)
+            handled += self._run(queue_id, STEPS_OF_DELETED, None)
 
-    def _pulse_step(self, queue_id: int, step: Step) -> int:
+    def _run(
+        self, queue_id: int, steps: Sequence[StepOf[Definition]], definition: Definition
+    ) -> int:
+        """Run the steps of one queue; returns the number of handled messages."""
+        handled = 0
+        for step in steps:
+            if self.state.rows.is_full(_FOR_PULSES):
+                self.state.due[queue_id] = None  # after the others
+                break
+            handled += self._pulse_step(queue_id, step, definition)
+        return handled
+
+    def _pulse_step(self, queue_id: int, step: StepOf[Definition], definition: Definition) -> int:
         """Run one step for one queue; returns the number of handled messages.
 
         A step that fails has changed nothing and is tried again.
         """
         handled = 0
         try:
-            events = self._events_of(queue_id, step)
+            events = self._events_of(queue_id, step, definition)
         except Exception as error:
             if isinstance(error, DamagedRecord | MessagesMissing):
                 self._ask_for_rebuild(queue_id, error)
@@ -81,31 +97,22 @@ class Pulses:
             handled += event.weight
         return handled
 
-    def _events_of(self, queue_id: int, step: Step) -> tuple[Event, ...]:
+    def _events_of(
+        self, queue_id: int, step: StepOf[Definition], definition: Definition
+    ) -> tuple[Event, ...]:
         state = self.state
-        while True:
-            queue = state.queues.get(queue_id)
-            definition = state.definitions.queue_of_id(queue_id)
-            if queue is None:
-                return ()
-            if definition is None:
-                if queue_id > state.definitions.highest_queue_id:
-                    state.plan_pulse(queue, self._stamp.now_ms + _UNKNOWN_AGAIN_MS)
-                if step is not end_prepared:
-                    return ()  # a deleted queue
+        while (queue := state.queues.get(queue_id)) is not None:
             try:
-                if definition is None:
-                    events, again_ms = end_prepared(state, queue, None, self._stamp)
-                else:
-                    events, again_ms = step(state, queue, definition, self._stamp)
+                events, again_ms = step(state, queue, definition, self._stamp)
             except (DamagedRecord, MessagesMissing) as error:
                 self._quarantine(error)
                 if state.rows.is_full(_FOR_PULSES):
-                    return ()  # the rest follows in the next Turn
+                    break  # the rest follows in the next Turn
                 continue
             if again_ms is not None:
                 state.plan_pulse(queue, again_ms)
             return events
+        return ()
 
     # -- damage ------------------------------------------------------------------------------------
 
