@@ -8,7 +8,6 @@ the screens are written there instead, in full size and colour, to be looked at.
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from compat_tests.chromium import Tab, running
-from compat_tests.console_world import make_dead_letters, sqs
+from compat_tests.console_world import sqs
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask
-from compat_tests.screenshots import FONT, KINDS
+from compat_tests.screenshots import FONT
+from compat_tests.screenshots import fill as make_shop
 
 FOLDER = Path(__file__).parent / "screens"
 ANY_KEY = Credentials("AKIAOPEN", "secret", "us-east-1")
@@ -94,16 +94,7 @@ _COMPOSE = """async ([pictures, columns, width, height]) => {
 
 def fill(node: NodeProcess) -> None:
     """Make a small shop whose orders failed, with users."""
-    client = sqs(node)
-    for at, name in enumerate(("invoices", "payments", "stock-updates", "mails")):
-        client.create_queue(QueueName=name, tags={"team": "shop"})
-        for number in range(at * 3):
-            client.send_message(QueueUrl=name, MessageBody=json.dumps({"n": number}))
-    bodies = [
-        {"order": 4700 + at, "country": "SE", "error": {"type": kind, "message": f"order {at}"}}
-        for at, kind in enumerate(KINDS * 2)
-    ]
-    make_dead_letters(client, "orders", *map(json.dumps, bodies))
+    make_shop(sqs(node))
     for page, content in (
         ("users", {"account": "000000000000", "name": "anna"}),
         ("marks", {"text": "deploy 4711"}),

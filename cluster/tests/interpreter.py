@@ -39,10 +39,10 @@ from visibility.contract.operations import (
 from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_TAG
+from visibility.rows.row_keys import SPAN_BITS
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.message_events import MessagesReceived
 from visibility.rules.queues import QueueChanged
-from visibility.state.queue_state import SPAN_BITS
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

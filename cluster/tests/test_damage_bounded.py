@@ -12,10 +12,9 @@ from cluster.tests.world import World, pass_time, state_of
 from storage.checks.consistency import check_queue
 from visibility.contract.model import QueueDefinition
 from visibility.rows.row_codec import decode_row, encode_row
-from visibility.rows.row_keys import DELAYED, GROUP, MESSAGE, queue_key
+from visibility.rows.row_keys import DELAYED, GROUP, MESSAGE, SPAN_BITS, queue_key
 from visibility.rows.row_values import QueueRow
 from visibility.rules import quarantine
-from visibility.state.queue_state import SPAN_BITS
 from visibility.tests import prepared
 
 SLOW = prepared.queue_named("q.fifo", 1, DelaySeconds="5")

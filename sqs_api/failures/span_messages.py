@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from visibility.rows.row_keys import SPAN_BITS
+from visibility.rules.failure_notes import span_bits
 
 _TYPECODES = "HHII"
 
@@ -98,7 +98,7 @@ class SpanMessages:
             numbers = {cell: number for number, cell in enumerate(used)}
             local = array("H", map(numbers.__getitem__, cells))
             columns = b"".join(_little_endian(each).tobytes() for each in (local, seen, retained))
-            self._packed = Packed(_bits(offsets), used, zlib.compress(columns, 1))
+            self._packed = Packed(span_bits(offsets), used, zlib.compress(columns, 1))
             self._columns = tuple(array(each) for each in _TYPECODES)
         return self._packed
 
@@ -122,13 +122,6 @@ class SpanMessages:
         offsets = self._columns[0]
         place = bisect_left(offsets, offset)
         return place, place < len(offsets) and offsets[place] == offset
-
-
-def _bits(offsets: Sequence[int]) -> bytes:
-    bits = bytearray(1 << SPAN_BITS - 3)
-    for offset in offsets:
-        bits[offset >> 3] |= 1 << (offset & 7)
-    return bytes(bits)
 
 
 def _offsets(sequences: bytes) -> list[int]:

@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
-from sqs_api.failures import counted_failures, queue_pass, span_messages
+from sqs_api.failures import counted_failures, queue_pass
 from sqs_api.failures.counted_failures import Counted
 from sqs_api.failures.queue_pass import PENDING_MAX, QueuePass
 from sqs_api.failures.span_notes import LATE_LOOKS, QUIET_LOOKS, VERSION, content_of
@@ -27,6 +27,7 @@ from visibility.rows.row_keys import (
     pair_key,
     row_key,
 )
+from visibility.rules import failure_notes
 from visibility.rules.browse import BrowseMessages
 from visibility.tests import prepared
 
@@ -39,7 +40,7 @@ UNFIT = "under another key"
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans of eight sequences."""
-    for module in (queue_pass, counted_failures, span_messages):
+    for module in (queue_pass, counted_failures, failure_notes):
         monkeypatch.setattr(module, "SPAN_BITS", _SPAN_BITS)
     monkeypatch.setattr(counted_failures, "_OFFSET", (1 << _SPAN_BITS) - 1)
 

@@ -33,6 +33,7 @@ from visibility.rows.row_keys import (
     MESSAGE,
     QUARANTINED,
     SPAN,
+    SPAN_BITS,
     is_between,
     last_number_of,
     number_of,
@@ -43,7 +44,7 @@ from visibility.rows.row_keys import (
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rules.features import SHARD_TABLES, TABLES
 from visibility.rules.tables import Finding
-from visibility.state.queue_state import SPAN_BITS, is_passed_by
+from visibility.state.queue_state import is_passed_by
 
 _T = TypeVar("_T")
 _OF_MESSAGES = (CLOCK, EXPIRY, LEVEL_LINE, ALIAS, GROUP_LINE)

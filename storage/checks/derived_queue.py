@@ -24,6 +24,7 @@ from visibility.rows.row_keys import (
     LEASE,
     LEVEL_LINE,
     SPAN,
+    SPAN_BITS,
     group_key,
     group_line_key,
     last_number_of,
@@ -32,7 +33,6 @@ from visibility.rows.row_keys import (
     row_key,
 )
 from visibility.rows.row_values import Departure, GroupRow, QueueRow
-from visibility.state.queue_state import SPAN_BITS
 
 SEQUENCES_SKIPPED = 1 << 40
 """More messages than a queue takes between a backup and its restore: a year of 30,000 a second.

@@ -14,8 +14,8 @@ from storage.rows.damage import UnreadableRows, gap_of, walk_rows
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import DamagedRecord, decode_row
-from visibility.rows.row_keys import MESSAGE, message_key, number_of, queue_of, row_key
-from visibility.state.queue_state import SPAN_BITS, Quarantine
+from visibility.rows.row_keys import MESSAGE, SPAN_BITS, message_key, number_of, queue_of, row_key
+from visibility.state.queue_state import Quarantine
 from visibility.state.rows import Survey
 
 

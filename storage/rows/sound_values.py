@@ -13,6 +13,7 @@ from visibility.rows.row_keys import (
     DELAYED,
     GROUP_LINE,
     QUARANTINED,
+    SPAN_BITS,
     group_key,
     group_name,
     is_between,
@@ -21,7 +22,7 @@ from visibility.rows.row_keys import (
 )
 from visibility.rows.row_values import NOWHERE, Quarantined
 from visibility.rules.features import TABLES
-from visibility.state.queue_state import SPAN_BITS, is_passed_by
+from visibility.state.queue_state import is_passed_by
 
 Get = Callable[[bytes], bytes | None]
 

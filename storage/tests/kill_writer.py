@@ -15,10 +15,10 @@ from storage.rows.stored_rows import StoredRows
 from storage.tests.store_places import append, changes_of
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import SPAN_BITS
 from visibility.rows.row_values import QueueRow
 from visibility.rows.state_rows import write_queue
 from visibility.rules.message_events import MessagesSent
-from visibility.state.queue_state import SPAN_BITS
 
 QUEUE_ID = 1
 TURN_MESSAGES = 3

@@ -8,7 +8,7 @@ those opened before is one request: see `state/failure_notes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from typing_extensions import override
@@ -161,12 +161,21 @@ def _check(rows: RowReader, queue_id: int) -> Iterator[Finding]:
 def _sequences(rows: RowReader, queue_id: int, span: int) -> bytes:
     value = rows.get(place := row_key(queue_id, QUARANTINED, span))
     passed_by = decode_row(Quarantined, place, value) if value is not None else None
-    bits = bytearray(1 << SPAN_BITS - 3)
     begin, end = span << SPAN_BITS, span + 1 << SPAN_BITS
-    for key, _ in rows.scan(row_key(queue_id, MESSAGE, begin), row_key(queue_id, MESSAGE, end)):
-        sequence = number_of(key)
-        if passed_by is None or not is_passed_by(passed_by, sequence):
-            bits[sequence - begin >> 3] |= 1 << (sequence & 7)
+    found = rows.scan(row_key(queue_id, MESSAGE, begin), row_key(queue_id, MESSAGE, end))
+    sequences = [number_of(key) for key, _ in found]
+    return span_bits(
+        sequence - begin
+        for sequence in sequences
+        if passed_by is None or not is_passed_by(passed_by, sequence)
+    )
+
+
+def span_bits(offsets: Iterable[int]) -> bytes:
+    """`sequences` of a FailureNote: a bit for each offset of a message in its span."""
+    bits = bytearray(1 << SPAN_BITS - 3)
+    for offset in offsets:
+        bits[offset >> 3] |= 1 << (offset & 7)
     return bytes(bits)
 
 

@@ -28,6 +28,7 @@ from visibility.rows.row_keys import (
     DELAYED,
     LEVEL_LINE,
     QUARANTINED,
+    SPAN_BITS,
     group_key,
     message_key,
     row_key,
@@ -44,7 +45,7 @@ from visibility.rules.tables import GROUP_KEY, NUMBER_KEY, Table, Tables
 from visibility.state import window
 from visibility.state.in_flight import trim
 from visibility.state.places import leave, uncount
-from visibility.state.queue_state import SPAN_BITS, Blocked, Quarantine, QueueState, is_passed_by
+from visibility.state.queue_state import Blocked, Quarantine, QueueState, is_passed_by
 from visibility.state.rows import DamagedPlace, MessagesMissing, Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_keys import SPAN_BITS
 from visibility.state import window
 from visibility.state.in_flight import end_flight
-from visibility.state.queue_state import SPAN_BITS, Entry, Level, QueueState
+from visibility.state.queue_state import Entry, Level, QueueState
 from visibility.state.shard_state import ShardState
 
 

@@ -22,7 +22,7 @@ from visibility.contract.move_task import MoveTask
 from visibility.contract.priority import HIGHEST_LEVEL, place_of
 from visibility.contract.stored_message import Hold, Lease, StoredMessage, death_of
 from visibility.rows.row_changes import Changes
-from visibility.rows.row_keys import SPAN_BITS as SPAN_BITS
+from visibility.rows.row_keys import SPAN_BITS
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rows.state_rows import write_queue
 from visibility.state.failure_notes import FailureNotes
