@@ -89,10 +89,18 @@ class _Fleet(Place):
     def kill_leader(self, shard: int) -> None:
         fleet = self.process
         assert isinstance(fleet, FleetProcess)
-        clusters = self.page("fleet")["clusters"]
-        shards = [each for cluster in clusters for each in cluster["shards"]]
-        (leader,) = (each["leader"] for each in shards if each["shard"] == shard)
-        fleet.restart(leader)
+        leaders: list[str] = []
+
+        def has_leader() -> bool:
+            clusters = self.page("fleet")["clusters"]
+            shards = [each for cluster in clusters for each in cluster["shards"]]
+            leaders.extend(
+                each["leader"] for each in shards if each["shard"] == shard and each["leader"]
+            )
+            return bool(leaders)
+
+        eventually(has_leader)
+        fleet.restart(leaders[0])
 
 
 class World:

@@ -419,11 +419,15 @@ class Load:
         finally:
             client.close()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Wait for all."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
+
+    def end(self) -> None:
+        """Wait for all, of which none may have failed."""
+        self.stop()
         assert not self.failures
 
 
@@ -568,12 +572,17 @@ class FullLoad(Load):
 def test_the_policy_survives_its_leader(table: Table, names: tuple[str, ...]) -> None:
     table.wait()
     of = [table.worlds[name] for name in names]
-    loads = [kind(world) for world in of for kind in (OnceLoad, OrdersLoad, FullLoad)]
+    loads: list[OnceLoad | OrdersLoad | FullLoad] = []
     place = of[0].place
-    killed = {shard for load in loads[:3] for shard in place.shards(f"whole-{load.name}")}
-    for shard in killed:
+    try:
+        loads += (kind(world) for world in of for kind in (OnceLoad, OrdersLoad, FullLoad))
+        killed = {shard for load in loads[:3] for shard in place.shards(f"whole-{load.name}")}
+        for shard in killed:
+            time.sleep(1.0)
+            place.kill_leader(shard)
         time.sleep(1.0)
-        place.kill_leader(shard)
-    time.sleep(1.0)
-    for load in loads:
-        load.judge(len(killed))
+        for load in loads:
+            load.judge(len(killed))
+    finally:
+        for load in loads:
+            load.stop()

@@ -72,6 +72,7 @@ class FlushedRows:
     def _begin_flush(self, reached: Position | None) -> None:
         """Make the rows durable, which hold all Entries up to `reached`."""
         self._flushing = asyncio.create_task(self._flush(reached, self.unflushed_rows))
+        self._flushing.add_done_callback(self._end_flush)
         self.unflushed_rows = 0
 
     async def _flush(self, reached: Position | None, changed_rows: int) -> None:
@@ -83,9 +84,11 @@ class FlushedRows:
         except StoreFailed as error:
             self.unflushed_rows += changed_rows
             self._logger.error("rows_not_flushed", error=str(error))
-        finally:
-            self._flushing = None
-            self._on_room()
+
+    def _end_flush(self, _flush: asyncio.Task[None]) -> None:
+        """Not a part of `_flush`: one that its loop left behind must call nobody."""
+        self._flushing = None
+        self._on_room()
 
     def _check_files_later(self) -> None:
         if self._files_timer is None:

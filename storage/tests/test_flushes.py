@@ -86,6 +86,21 @@ async def test_there_is_no_room_while_a_flush_is_far_behind_and_its_end_is_told(
     assert everything(store) == rows_up_to(number)
 
 
+async def test_a_flush_that_its_loop_left_behind_calls_nobody(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    monkeypatch.setattr(store._rows, "flush", lambda: None)
+    called: list[bool] = []
+    store.on_room(lambda: called.append(True))
+
+    flush = store._flush(None, 8)
+    flush.send(None)
+    flush.close()
+
+    assert called == []
+
+
 async def test_there_is_no_room_at_twice_the_row_changes_of_a_flush(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
