@@ -128,6 +128,11 @@ class QueueView:
         parsed = parse_arn(arn)
         return self._queues.get((parsed.account, parsed.region, parsed.name)) if parsed else None
 
+    def keeps(self, arn: str) -> bool:
+        """See `Definitions`. Looks at every deleted queue, so not for the hot path."""
+        deleted = self.kept.in_state(KeptState.KEPT)
+        return self.queue_of_arn(arn) is not None or any(each.queue.arn == arn for each in deleted)
+
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         """The queue that takes over what this one's redrive policy sends away, as things are now.
 

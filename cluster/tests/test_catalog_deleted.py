@@ -47,6 +47,7 @@ async def test_a_deleted_queue_is_gone_for_everybody(file: CatalogFile) -> None:
         assert list(catalog) == []
         assert catalog.queue_of_id(queue.queue_id) is None
         assert catalog.queue_of_arn(queue.arn) is None
+        assert catalog.keeps(queue.arn)
         assert catalog.renewed(prepared.receive(queue)) is None
         with pytest.raises(QueueDoesNotExist):
             catalog.queue(*owner("q"))
@@ -109,6 +110,7 @@ async def test_a_queue_cannot_be_restored_once_its_window_is_over(file: CatalogF
 
     for catalog in (file.catalog, await file.reopen()):
         assert named(catalog.kept.in_state(KeptState.DROPPING)) == [(queue, deleted_at_ms)]
+        assert not catalog.keeps(queue.arn)
         file.clock.at_ms -= HOUR_MS
         with pytest.raises(QueueDoesNotExist):
             await catalog.restore_queue(queue.queue_id)

@@ -255,6 +255,9 @@ class Definitions(Protocol):
     def queue_of_arn(self, arn: str) -> QueueDefinition | None:
         """The queue that an ARN names, None if there is none."""
 
+    def keeps(self, arn: str) -> bool:
+        """True if an ARN names a queue, or one that was deleted and can be restored."""
+
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         """The target of the queue's redrive policy; None if there is none, or it does not exist."""
 

@@ -56,9 +56,6 @@ from visibility.state.waiters import place_of
 PAGE_MESSAGES = 100
 """Messages that are delivered in one request."""
 _PAGE_BYTES = 512 << 10
-RESTORED_MS = 3_600_000
-"""Time for which the sends of transactions wait for a deleted queue, which can be restored for an
-hour by default."""
 
 
 class ReadOutbox(Operation, frozen=True):
@@ -211,7 +208,7 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
                 renewed[number] = other
                 continue
             reason = QueueDoesNotExist.code
-        if reason and departure.sent is not None and _may_be_restored(departure, stamp):
+        if reason and departure.sent is not None and _waits(shard, departure):
             renewed[number] = departure
             continue
         clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
@@ -236,10 +233,10 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     return None, tuple(events)
 
 
-def _may_be_restored(departure: Departure, stamp: Stamp) -> bool:
+def _waits(shard: ShardState, departure: Departure) -> bool:
     """True if the queue that a transaction sent to may come back with its messages; then this one
     is to be among them."""
-    return stamp.retained_until_ms - departure.departed_at_ms < RESTORED_MS
+    return shard.definitions.keeps(departure.target_arn)
 
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:

@@ -74,6 +74,9 @@ class KnownQueues:
         found = (queue for queue in self.queues.values() if queue.arn == arn and queue.is_home)
         return next(found, None)
 
+    def keeps(self, arn: str) -> bool:
+        return arn in self.hidden or self.queue_of_arn(arn) is not None
+
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         policy = queue.settings.redrive_policy
         return None if policy is None else self.queue_of_arn(policy.dead_letter_target_arn)

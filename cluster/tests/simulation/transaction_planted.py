@@ -39,7 +39,7 @@ def keep_the_outbox_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 def drop_what_a_deleted_queue_was_sent(patch: pytest.MonkeyPatch) -> None:
     """The sends of a transaction do not wait for a queue that is restored."""
-    patch.setattr(departures, "_may_be_restored", lambda departure, stamp: False)
+    patch.setattr(departures, "_waits", lambda shard, departure: False)
 
 
 def pass_a_missing_message(patch: pytest.MonkeyPatch) -> None:
