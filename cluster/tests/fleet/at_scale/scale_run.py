@@ -123,7 +123,6 @@ class Simulation:
             self.records.clusters,
             QueueCounts(self.records.clusters, self.records.of_shard),
             lambda _: True,
-            self.records.hand_sizes.get(account, 4),
         )
         assert chosen is not None
         is_fifo = self.chance.random() < 0.3
