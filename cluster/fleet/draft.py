@@ -170,7 +170,7 @@ class Draft:
         A part that no loop carries, as the `hottest` may be, has to go somewhere, or it could never
         be split: then to shards that stay below `shard_most`.
         """
-        low, most = max(UNEVEN_FLOOR, UNEVEN * self.history.mean), STOP_AT
+        low = max(UNEVEN_FLOOR, UNEVEN * self.history.mean)
         tries = [(low, STOP_AT, False), (STOP_AT, STOP_AT, False), (STOP_AT, STOP_AT, True)]
         if hottest > STOP_AT:
             tries += [(1.0, shard_most, False), (1.0, shard_most, True)]
@@ -242,8 +242,8 @@ class Draft:
         beyond = [shard for shard in change.opens if self.is_beyond(change.account, shard)]
         if beyond:
             names = sorted({self.fleet.cluster_of[shard] for shard in beyond})
-            figures = {"hand": HAND, "queue": change.queue, "clusters": ", ".join(names)}
-            self.warn(change.account, reason(Why.BEYOND_HAND, **figures))
+            figures = {"queue": change.queue, "clusters": ", ".join(names)}
+            self.warn(change.account, reason(Why.BEYOND_HAND, hand=HAND, **figures))
 
     def asked_of(self, queue: Queue, part: Part) -> float:
         """The share of a loop that a part asks for, 0 if it is not known."""
