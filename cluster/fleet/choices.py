@@ -36,7 +36,7 @@ class Chosen(NamedTuple):
 
     shard: int
     hand_size: int
-    """Larger than it was if all clusters of the account's hand are full: that is an event."""
+    """Larger than HAND if all clusters of the account's hand are full."""
 
 
 def choose_shard(
@@ -45,7 +45,6 @@ def choose_shard(
     clusters: Mapping[str, Cluster],
     loads: KnownLoads,
     may_use: Callable[[str], bool],
-    hand_size: int = HAND,
 ) -> Chosen | None:
     """The shard of a new queue, by its ARN. None if `may_use` allows no cluster at all.
 
@@ -53,14 +52,14 @@ def choose_shard(
     two takes it.
     """
     dealt = hand(account, clusters.values(), len(clusters))
-    for size in range(hand_size, max(hand_size, len(dealt)) + 1):
+    for size in range(HAND, max(HAND, len(dealt)) + 1):
         able = [n for n in dealt[:size] if may_use(n) and loads.has_room(n, NEW_QUEUE)]
         if able:
             return Chosen(shard_in(clusters, queue, able, loads), size)
-    able = [name for name in dealt[:hand_size] if may_use(name)] or [
+    able = [name for name in dealt[:HAND] if may_use(name)] or [
         name for name in dealt if may_use(name)
     ]
-    return Chosen(shard_in(clusters, queue, able, loads), hand_size) if able else None
+    return Chosen(shard_in(clusters, queue, able, loads), HAND) if able else None
 
 
 def shard_in(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cluster.fleet.load_history import LoadHistory
-from cluster.fleet.plan_table import Change, Fleet, Kind, PartState, Queue
+from cluster.fleet.plan_table import Change, Fleet, PartState, Queue
 from cluster.fleet.thresholds import ASSIGN_BELOW, STOP_AT
 from visibility.contract.queue_parts import PARTS_MAX
 
@@ -66,8 +66,6 @@ class Counted:
 
     def add(self, change: Change) -> None:
         """Count a change of this plan."""
-        if change.kind is Kind.GROW_HAND:
-            return
         self._move_load(change, change.opens, change.leaves)
         self._add_transfers(change, change.leaves if change.drains else ())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from cluster.fleet.choices import shards_of_new_parts
 from cluster.fleet.counted import Counted
-from cluster.fleet.hands import HAND, hand
+from cluster.fleet.hands import HAND, REACH, hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import PartLoad, disturbance
 from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, Part, PartState, Queue
@@ -18,6 +19,8 @@ from cluster.fleet.thresholds import (
     STOP_AT,
     TRANSFERS_MAX,
     UNDO_MS,
+    UNEVEN,
+    UNEVEN_FLOOR,
 )
 from cluster.members.zones import crowded_zones
 
@@ -53,6 +56,7 @@ class Draft:
             self.spent += change.parts
             self._changed.add(change.queue)
             self.counted.add(change)
+            self._say_what_is_beyond(change)
         return refused
 
     def refuse(self, kind: Kind, of: str, why: Reason) -> None:
@@ -101,14 +105,14 @@ class Draft:
         """Offer so many new parts of a FIFO queue, a split's may be fewer, in place of all open
         ones, whose loads are `asked`. They may lie where those lay."""
         leaves, total = [part.shard for part in asked], sum(asked.values())
+        most = max(asked.values())
         self.counted.shift(leaves, [-each for each in asked.values()])
-        opens = self._places_instead(queue, asked, count)
+        opens = self.spread(queue, total / count, count, most, most, stay=())
         while kind is Kind.SPLIT and len(asked) < len(opens) < count:
             count = len(opens)  # fewer parts get more each, which needs other places
-            opens = self._places_instead(queue, asked, count)
+            opens = self.spread(queue, total / count, count, most, most, stay=())
         self.counted.shift(leaves, [*asked.values()])
         if len(opens) < count:
-            self.grow_hand(queue.account)
             return reason(Why.NO_ROOM, asked=total / count)
         return self.offer(
             Change(
@@ -125,15 +129,6 @@ class Draft:
             )
         )
 
-    def _places_instead(self, queue: Queue, asked: Mapping[Part, float], count: int) -> list[int]:
-        share, most = sum(asked.values()) / count, max(asked.values())
-        names = self.hand_with_room(queue.account, share)
-        opens = self.places(queue, share, count, names, stay=())
-        if len(opens) < count and most > STOP_AT:  # it must go somewhere, or never could be split
-            names = self.hand_with_room(queue.account, share, 1.0)
-            opens = self.places(queue, share, count, names, 1.0, most, stay=())
-        return opens
-
     def hindrance_of_shard(self, shard: int) -> Reason | None:
         """The reason against changes that begin or end at this shard."""
         cluster = self.fleet.cluster_of.get(shard, "")
@@ -144,8 +139,6 @@ class Draft:
         return reason(Why.DISTURBED, shard=shard, what=what) if what is not None else None
 
     def _over_budget(self, change: Change) -> Reason | None:
-        if change.kind is Kind.GROW_HAND:
-            return None
         if self.spent + change.parts > self.budget:
             return reason(Why.BUDGET, spent=self.spent, budget=self.budget)
         if not change.drains:
@@ -162,52 +155,95 @@ class Draft:
 
     # -- places ------------------------------------------------------------------------------------
 
-    def hand_size(self, account: str) -> int:
-        """The number of clusters of the account."""
-        return self.fleet.hand_sizes.get(account, HAND)
+    def spread(
+        self,
+        queue: Queue,
+        asked: float,
+        count: int,
+        hottest: float,
+        shard_most: float,
+        stay: Collection[Part] | None = None,
+    ) -> list[int]:
+        """Places for the new parts of a split or of a FIFO queue: where each is below the mean,
+        else where there is room, and two in one cluster only if all others are full.
+
+        A part that no loop carries, as the `hottest` may be, has to go somewhere, or it could never
+        be split: then to shards that stay below `shard_most`.
+        """
+        low = max(UNEVEN_FLOOR, UNEVEN * self.history.mean)
+        tries = [(low, STOP_AT, False), (STOP_AT, STOP_AT, False), (STOP_AT, STOP_AT, True)]
+        if hottest > STOP_AT:
+            tries += [(1.0, shard_most, False), (1.0, shard_most, True)]
+        opens: list[int] = []
+        for most, of_shard, together in tries:
+            is_able = partial(self.counted.has_room, asked=asked, most=most)
+            found = self.places(queue, asked, count, is_able, most, of_shard, stay, together)
+            opens = max(opens, found, key=len)
+            if len(opens) == count:
+                break
+        return opens
 
     def places(
         self,
         queue: Queue,
         asked: float,
         count: int,
-        names: Collection[str],
+        is_able: Callable[[str], bool],
         most: float = STOP_AT,
         shard_most: float = STOP_AT,
         stay: Collection[Part] | None = None,
+        together: bool = False,
     ) -> list[int]:
         """Up to this many shards for new parts, each of which asks for this share of a loop.
 
-        On these clusters, which have room for one each and get more while they stay below `most`,
-        and on shards that stay below theirs; never on a shard that has a part of the queue, nor at
-        a place that the queue left within an hour. `stay` are the open parts that are not replaced
-        by the new ones, all of them if it is not given.
+        In clusters of the account that are able, and on shards that stay below their most; never on
+        a shard that has a part of the queue, nor at a place that the queue left within an hour. One
+        in each cluster that has none, or `together` more of them, while it stays below `most`.
+        `stay` are the open parts that are not replaced by the new ones, all of them if it is not
+        given.
         """
         stay = queue.open_parts if stay is None else stay
         closed = [part for part in queue.parts if part.state is not PartState.OPEN]
         left_shards, left_clusters = self._left(queue)
-        able = [name for name in names if name not in left_clusters]
+        has = Counter(self.fleet.cluster_of.get(part.shard, "") for part in stay)
         avoid = {part.shard for part in (*stay, *closed)} | left_shards
-        avoid |= {
-            shard
-            for name in able
-            for shard in self.fleet.clusters[name].shards
-            if self.counted.shard(shard) + asked >= shard_most
-            or self.hindrance_of_shard(shard) is not None
-        }
+        able: list[str] = []
+        for place, name in enumerate(self.order_of(queue.account)):
+            if place >= HAND and sum(not has[each] for each in able) >= count:
+                break
+            if name in left_clusters or (has[name] and not together) or not is_able(name):
+                continue
+            shards = self.fleet.clusters[name].shards
+            unfit = {each for each in shards if not self._fits(each, asked, shard_most)}
+            avoid |= unfit
+            if not avoid.issuperset(shards):
+                able.append(name)
         key = f"{queue.queue_id}/{queue.version}"
-        cluster_of = self.fleet.cluster_of
-        has = Counter(cluster_of.get(part.shard, "") for part in stay)
-        room = {name: max(1, self.counted.room(name, asked, most)) for name in able}
+        room = {n: max(1, self.counted.room(n, asked, most)) if together else 1 for n in able}
         return list(
             shards_of_new_parts(
                 self.fleet.clusters, key, able, self.counted, count, avoid, has, room
             )
         )
 
-    def hand_of(self, account: str) -> tuple[str, ...]:
-        """The clusters of the account."""
-        return hand(account, self.fleet.clusters.values(), self.hand_size(account))
+    def _fits(self, shard: int, asked: float, most: float) -> bool:
+        return self.counted.shard(shard) + asked < most and self.hindrance_of_shard(shard) is None
+
+    def order_of(self, account: str) -> tuple[str, ...]:
+        """The clusters that the account's parts may go to: its hand, and then those that are looked
+        at if too few of the hand can take them."""
+        return hand(account, self.fleet.clusters.values(), REACH)
+
+    def is_beyond(self, account: str, shard: int) -> bool:
+        """True if a shard is in no cluster of the account's hand."""
+        return self.fleet.cluster_of.get(shard) not in self.order_of(account)[:HAND]
+
+    def _say_what_is_beyond(self, change: Change) -> None:
+        beyond = [shard for shard in change.opens if self.is_beyond(change.account, shard)]
+        if beyond:
+            names = sorted({self.fleet.cluster_of[shard] for shard in beyond})
+            figures = {"queue": change.queue, "clusters": ", ".join(names)}
+            self.warn(change.account, reason(Why.BEYOND_HAND, hand=HAND, **figures))
 
     def asked_of(self, queue: Queue, part: Part) -> float:
         """The share of a loop that a part asks for, 0 if it is not known."""
@@ -218,24 +254,6 @@ class Draft:
         """The share of a loop that the busiest message group of a part asks for."""
         seen = self.history.parts.get((queue.queue_id, part.number))
         return seen.last.asked * seen.last.top_group if seen is not None else 0.0
-
-    def hand_with_room(self, account: str, asked: float, most: float = STOP_AT) -> list[str]:
-        """The clusters of the account that may take a part that asks for this share of a loop, and
-        stay below a load."""
-        hand = self.hand_of(account)
-        return [name for name in hand if self.counted.has_room(name, asked, most)]
-
-    def grow_hand(self, account: str) -> None:
-        """Give the account one cluster more, if there is one and it did not grow just now."""
-        size = self.hand_size(account)
-        grown = self.fleet.last_changes.get(account, [])
-        if (
-            len(hand(account, self.fleet.clusters.values(), size + 1)) > size
-            and not (grown and self.now_ms - grown[-1].at_ms < CALM_MS)
-            and not any(c.kind is Kind.GROW_HAND and c.account == account for c in self.changes)
-        ):
-            why = reason(Why.HAND_FULL, clusters=size)
-            self.offer(Change(kind=Kind.GROW_HAND, account=account, version=size, reason=why))
 
     def _left(self, queue: Queue) -> tuple[set[int], set[str]]:
         """Shards that the queue left within an hour, and clusters that it left altogether."""

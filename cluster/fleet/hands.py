@@ -12,9 +12,12 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from cluster.fleet.plan_table import Cluster
+from visibility.contract.queue_parts import PARTS_MAX
 
 HAND = 4
 """Clusters of an account. With 100 clusters there are 3.9 million hands."""
+REACH = 2 * PARTS_MAX
+"""Clusters of an account's order that parts may go to, if too few of its hand can take them."""
 
 
 def rank(*names: str) -> int:

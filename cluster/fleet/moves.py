@@ -3,6 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
@@ -33,7 +34,7 @@ def empty_clusters(draft: Draft) -> None:
                 break
             part = next(part for part in queue.open_parts if part.shard in shards)
             asked = draft.asked_of(queue, part)
-            _move(draft, queue, part, asked, why, draft.hand_with_room(queue.account, asked))
+            _move(draft, queue, part, asked, why, partial(draft.counted.has_room, asked=asked))
 
 
 def relieve(draft: Draft) -> None:
@@ -56,53 +57,62 @@ def _lighten(
     for load, queue, part in draft.parts_of(shards)[:_TRIED_MAX]:
         if load_now() <= STOP_AT:
             return
-        cluster = draft.fleet.cluster_of[part.shard]
-        names = [
-            name
-            for name in draft.hand_of(queue.account)
-            if draft.counted.is_low(name, load.asked) or (len(shards) == 1 and name == cluster)
-        ]
-        _move(draft, queue, part, load.asked, why, names)
+        own = draft.fleet.cluster_of[part.shard] if len(shards) == 1 else ""
+        _move(draft, queue, part, load.asked, why, partial(_is_low, draft, load.asked, own))
 
 
 def balance(draft: Draft) -> None:
-    """Move parts from clusters with clearly more than the mean to such with less."""
+    """Move parts from clusters with clearly more than the mean to such with less. Of two parts of
+    one queue one goes first, and at once: when more is asked of it, both have it."""
     counted, mean = draft.counted, draft.history.mean
     for name, since_ms in sorted(draft.history.uneven_since_ms.items()):
-        if draft.now_ms - since_ms < UNEVEN_MS:
-            continue
-        why = reason(Why.UNEVEN, cluster=name, load=counted.load(name), mean=mean)
         parts = draft.parts_of(draft.fleet.clusters[name].shards)
-        parts.sort(key=lambda each: each[0].asked > _LIGHT)  # within these the busiest first
-        for load, queue, part in parts[:_TRIED_MAX]:
+        together = Counter(queue.queue_id for _, queue, _ in parts)
+        if draft.now_ms - since_ms < UNEVEN_MS:
+            parts = [each for each in parts if together[each[1].queue_id] > 1]
+        why = reason(Why.UNEVEN, cluster=name, load=counted.load(name), mean=mean)
+        parts.sort(key=lambda each: (together[each[1].queue_id] < 2, each[0].asked > _LIGHT))
+        for load, queue, part in parts[:_TRIED_MAX]:  # within these the busiest first
             if counted.load(name) <= mean or counted.leaving[name] >= TRANSFERS_MAX:
                 break
             share = counted.share(name, load.asked)
             if load.asked < _LEAST or counted.load(name) - share < mean - share / 2:
                 continue
-            hand = draft.hand_of(queue.account)
             most = min(counted.load(name) - share / 2, UNEVEN * mean)
-            names = [
-                each
-                for each in hand
-                if counted.is_low(each, load.asked) and counted.load(each) + share <= most
-            ]
-            _move(draft, queue, part, load.asked, why, names)
+            is_able = partial(_is_lower, draft, load.asked, most)
+            _move(draft, queue, part, load.asked, why, is_able, may_join=False)
+
+
+def _is_low(draft: Draft, asked: float, own: str, name: str) -> bool:
+    return name == own or draft.counted.is_low(name, asked)
+
+
+def _is_lower(draft: Draft, asked: float, most: float, name: str) -> bool:
+    counted = draft.counted
+    return counted.is_low(name, asked) and counted.load(name) + counted.share(name, asked) <= most
 
 
 def _move(
-    draft: Draft, queue: Queue, part: Part, asked: float, why: Reason, names: Collection[str]
+    draft: Draft,
+    queue: Queue,
+    part: Part,
+    asked: float,
+    why: Reason,
+    is_able: Callable[[str], bool],
+    may_join: bool = True,
 ) -> None:
-    """Move a part to one of these clusters of the account's hand, or say why not."""
+    """Move a part to a cluster of the account that is able, or say why not. It joins another part
+    of its queue only if it may, and no other cluster is able."""
     if draft.is_changed(queue.queue_id):
         return
     refused = draft.hindrance(Kind.MOVE, queue, (part,)) or draft.still_given(queue, (part,))
     if queue.stays:
         refused = reason(Why.STAYS, means=queue.stays)
-    if refused is None and not names:
-        draft.grow_hand(queue.account)
     if refused is None:
-        opens = draft.places(queue, asked, 1, names)
+        stay = [each for each in queue.open_parts if each != part]
+        opens = draft.places(queue, asked, 1, is_able, stay=stay)
+        if not opens and may_join:
+            opens = draft.places(queue, asked, 1, is_able, stay=stay, together=True)
         refused = _offer(draft, queue, part, asked, why, opens)
     if refused is not None:
         draft.refuse(Kind.MOVE, queue.queue_id, refused)

@@ -14,7 +14,7 @@ import msgspec
 from cluster.fleet.draft import BUDGET_LEAST, Draft
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.moves import balance, empty_clusters, relieve
-from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, PartState
+from cluster.fleet.plan_table import Applied, Change, Fleet, PartState
 from cluster.fleet.reasons import Reason, Refusal, Warned, Why, reason
 from cluster.fleet.shrink import shrink
 from cluster.fleet.split import split
@@ -85,8 +85,6 @@ def harm_of(fleet: Fleet, changes: Iterable[Change]) -> Reason | None:
     """
     drains = 0
     for change in changes:
-        if change.kind is Kind.GROW_HAND:
-            continue
         drains += len(change.drains)
         queue = fleet.queues.get(change.queue)
         stays = queue is not None and any(

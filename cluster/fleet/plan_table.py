@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -92,11 +92,10 @@ class Kind(enum.Enum):
     SPLIT = "split"
     SHRINK = "shrink"
     MOVE = "move"
-    GROW_HAND = "grow-hand"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """New parts, and parts that are drained into them; or one more cluster for an account.
+    """New parts, and parts that are drained into them.
 
     A split or a shrink of a FIFO queue drains all its parts, and the new ones share out its groups;
     the new parts of a standard queue are beside the present ones.
@@ -106,9 +105,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     account: str
     queue: str = ""
-    """The queue's id; empty for a hand."""
+    """The queue's id."""
     version: int = 0
-    """The version of the queue that the change was computed from; for a hand its size."""
+    """The version of the queue that the change was computed from."""
     drains: tuple[int, ...] = ()
     """Numbers of the parts to drain."""
     leaves: tuple[int, ...] = ()
@@ -145,8 +144,6 @@ class Fleet:
     """Ids of the queues with several parts."""
     changes: tuple[Applied, ...] = ()
     """Those of the last hour, and older ones with parts that still drain; the oldest first."""
-    hand_sizes: Mapping[str, int] = field(default_factory=dict)
-    """Accounts whose hand grew."""
     find_on: Callable[[Collection[int]], Iterable[str]] | None = None
     """Finds the ids of the queues with parts on shards, faster than a look at each queue."""
 
@@ -167,8 +164,8 @@ class Fleet:
 
     @cached_property
     def last_changes(self) -> dict[str, list[Applied]]:
-        """The changes of each queue, or of each account's hand under the account."""
+        """The changes of each queue."""
         by: dict[str, list[Applied]] = {}
         for applied in self.changes:
-            by.setdefault(applied.change.queue or applied.change.account, []).append(applied)
+            by.setdefault(applied.change.queue, []).append(applied)
         return by

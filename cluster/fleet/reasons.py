@@ -21,7 +21,6 @@ class Why(enum.Enum):
     CLUSTER_OVERLOADED = "cluster-overloaded"
     SHARD_OVERLOADED = "shard-overloaded"
     UNEVEN = "uneven"
-    HAND_FULL = "hand-full"
     UNDO = "undo"
     # refusals of one change
     CALM = "calm"
@@ -48,6 +47,7 @@ class Why(enum.Enum):
     CAPACITY = "capacity"
     SILENT_LONG = "silent-long"
     ONE_ZONE = "one-zone"
+    BEYOND_HAND = "beyond-hand"
 
 
 SENTENCES = {
@@ -58,7 +58,6 @@ SENTENCES = {
     Why.CLUSTER_OVERLOADED: "cluster {cluster} is above 85 % for 10 minutes, now {load:.0%}",
     Why.SHARD_OVERLOADED: "shard {shard} is above 85 % for 10 minutes, now {load:.0%}",
     Why.UNEVEN: "cluster {cluster} has {load:.0%}, the mean is {mean:.0%}",
-    Why.HAND_FULL: "all {clusters} clusters of the account are full",
     Why.UNDO: "an operator undoes change {undone}",
     Why.CALM: "the queue was changed {ago_s:.0f} s ago, and changes once in 10 minutes",
     Why.UNDOES: "it would undo a change that was made {ago_s:.0f} s ago, within an hour",
@@ -69,7 +68,7 @@ SENTENCES = {
     Why.ONE_GROUP: "one message group has {group:.0%} of the load and cannot be split",
     Why.QUEUE_SCOPE: "the queue stays whole: it deduplicates over all of it, or its tags say so",
     Why.PARTS_MAX: "the queue has {parts} parts with those that drain, and can have {most}",
-    Why.NO_ROOM: "no cluster of the account has room for {asked:.0%} of a loop",
+    Why.NO_ROOM: "no cluster of the account can take {asked:.0%} of a loop more",
     Why.TASK: "a move task, a redrive or a restore reads the queue, or a purge keeps messages",
     Why.BACKLOG: "part {part} still has {messages} messages",
     Why.UNSEEN: "part {part} was reported for {minutes} of 30 minutes",
@@ -82,6 +81,8 @@ SENTENCES = {
     Why.CAPACITY: "{room:.1f} clusters of room are left up to 80 %, {wanted:.1f} are wanted",
     Why.ONE_ZONE: "without zone {zone}, which has {voters} of {hosts} voters, no shard of cluster "
     "{cluster} has a leader",
+    Why.BEYOND_HAND: "too few of the account's {hand} clusters can take parts of queue {queue}, so "
+    "some go to {clusters}",
     Why.SILENT_LONG: "cluster {cluster} has not reported for {minutes} minutes",
 }
 

@@ -6,6 +6,7 @@ slower with more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from cluster.fleet.draft import Draft
@@ -31,8 +32,7 @@ def shrink(draft: Draft) -> None:
         if max(asked for _, asked in maxima.values()) >= SHRINK_BELOW:
             continue
         asked = {part: asked for part, (_, asked) in maxima.items()}
-        pick = _of_fifo if queue.is_fifo else _of_standard
-        leaving = pick(asked, queue.home)
+        leaving = _of_fifo(asked) if queue.is_fifo else _of_standard(draft, queue, asked)
         if not leaving:
             continue
         refused = _hindrance(draft, queue, leaving, {p: m for p, (m, _) in maxima.items()})
@@ -48,22 +48,33 @@ def _greatest(draft: Draft, queue: Queue, part: Part) -> tuple[int, float]:
     return seen.greatest(draft.now_ms) if seen is not None else (0, 0.0)
 
 
-def _of_standard(asked: dict[Part, float], home: int | None) -> list[Part]:
-    """The idlest parts, if those that stay can carry all: at most a tenth of them at once."""
+def _of_standard(draft: Draft, queue: Queue, asked: dict[Part, float]) -> list[Part]:
+    """Those that lie with others in one cluster, then those beyond the account's hand, then the
+    idlest, if the parts that stay can carry all: at most a tenth of them at once."""
     total = sum(asked.values())
     most = max(1, min(int(AT_ONCE_SHARE * len(asked)), AT_ONCE_MAX))
     leave = next(
         (n for n in range(min(most, len(asked) - 1), 0, -1) if _fits(total, len(asked) - n)), 0
     )
-    able = [part for part in asked if part.number != home]
-    return sorted(able, key=lambda part: (asked[part], -part.number))[:leave]
+    able = [part for part in asked if part.number != queue.home]
+    cluster_of = draft.fleet.cluster_of
+    has = Counter(cluster_of.get(part.shard) for part in asked)
+    able.sort(
+        key=lambda part: (
+            -has[cluster_of.get(part.shard)],
+            not draft.is_beyond(queue.account, part.shard),
+            asked[part],
+            -part.number,
+        )
+    )
+    return able[:leave]
 
 
 def _fits(total: float, parts: int) -> bool:
     return total / parts < SHRINK_BELOW
 
 
-def _of_fifo(asked: dict[Part, float], home: int | None) -> list[Part]:
+def _of_fifo(asked: dict[Part, float]) -> list[Part]:
     """All parts, if half as many new ones can carry everything."""
     return [*asked] if sum(asked.values()) / _half(asked) < FIFO_SHRINK_BELOW else []
 

@@ -85,7 +85,8 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     if queue.is_fifo:
         asked = {part: draft.asked_of(queue, part) for part in queue.open_parts}
         return draft.replace(Kind.SPLIT, queue, asked, wanted, _why(draft, *hot[0]))
-    more, opens = wanted - present, _places(draft, queue, hot[0], total / wanted, wanted - present)
+    more = wanted - present
+    opens = _places(draft, queue, hot[0], total / wanted, more)
     while len(opens) < more:  # fewer parts get more each, which needs other places
         more = len(opens)
         opens = _places(draft, queue, hot[0], total / (present + more), more)
@@ -119,21 +120,12 @@ def _that_are_not_hot(draft: Draft, queue: Queue, total: float) -> int:
 def _places(
     draft: Draft, queue: Queue, hottest: tuple[PartSeen, Part], asked: float, count: int
 ) -> list[int]:
-    """Of the account's hand, which grows if all of it is full or has a part of the queue.
-
-    A queue that asks for several loops may fit nowhere, even in parts, or only in too few of them.
-    It goes where less is asked then than on its shard now, or it would stay there as it is.
+    """A queue that asks for several loops may fit nowhere, even in parts, or only in too few of
+    them. It goes where less is asked then than on its shard now, or it would stay there as it is.
     """
-    names = draft.hand_with_room(queue.account, asked)
-    opens = draft.places(queue, asked, count, names)
-    if len(opens) < count and hottest[0].last.asked > STOP_AT:
-        names = draft.hand_with_room(queue.account, asked, 1.0)
-        now = draft.counted.shard(hottest[1].shard)
-        most = max(STOP_AT, now - asked / 2)
-        opens = draft.places(queue, asked, count, names, 1.0, most)
-    if len(opens) < count:
-        draft.grow_hand(queue.account)
-    return opens
+    seen, part = hottest
+    most = max(STOP_AT, draft.counted.shard(part.shard) - asked / 2)
+    return draft.spread(queue, asked, count, seen.last.asked, most)
 
 
 def _asked(draft: Draft, queue: Queue) -> float:

@@ -46,8 +46,6 @@ class StepRefused(Exception):
 def not_available(view: QueueView, change: Change, queue: QueueDefinition | None) -> str:
     """The reason why a change cannot be made; empty if it can, as far as it is known without a look
     at the parts."""
-    if change.kind is Kind.GROW_HAND:
-        return "new queues go to four clusters of an account, and to no fifth one yet"
     if queue is None:
         return "the queue is gone"
     is_standard = not queue.settings.fifo

@@ -35,8 +35,6 @@ class Judge:
         """One change, before the records have it."""
         if not str(change.reason):
             self.findings.append(f"no reason for {change}")
-        if change.kind is Kind.GROW_HAND:
-            return
         self._budget(change, now_ms)
         self._transfers(change)
         self._calm(change, now_ms)

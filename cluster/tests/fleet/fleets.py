@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cluster.fleet.hands import hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import REPORT_MS, HostLoad, PartLoad, ShardLoad
 from cluster.fleet.plan import Plan, plan
@@ -60,6 +61,11 @@ class SmallFleet:
         for _ in range(seconds // 10):
             self.now_ms += REPORT_MS
             self.history.observe(self.records.clusters, self.reports(), self.now_ms)
+
+    def order(self) -> tuple[str, ...]:
+        """The clusters in the order of the queues' account: its hand, then the others."""
+        clusters = self.records.clusters.values()
+        return hand("account", clusters, len(clusters))
 
     def plan(self) -> Plan:
         """As of now."""

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from cluster.fleet.hands import HAND
 from cluster.fleet.plan import clean
 from cluster.fleet.plan_table import (
     RANGE_END,
@@ -28,7 +27,6 @@ class FleetRecords:
     def __init__(self, clusters: Iterable[Cluster], queues: Iterable[Queue] = ()) -> None:
         self.clusters = {cluster.name: cluster for cluster in clusters}
         self.queues = {queue.queue_id: queue for queue in queues}
-        self.hand_sizes: dict[str, int] = {}
         self.changes: tuple[Applied, ...] = ()
         self.term = 0
         """Of the planner that took the key last; each taking is a new term."""
@@ -47,7 +45,6 @@ class FleetRecords:
             parts=self.parts,
             split=self.split,
             changes=self.changes,
-            hand_sizes=self.hand_sizes,
         )
 
     def put(self, queue: Queue) -> None:
@@ -69,15 +66,10 @@ class FleetRecords:
         """Make a change if its conditions hold. `checks_version` is False for a planted bug."""
         if term != self.term:
             return False
-        if change.kind is Kind.GROW_HAND:
-            if self.hand_sizes.get(change.account, HAND) != change.version:
-                return False
-            self.hand_sizes[change.account] = change.version + 1
-        else:
-            queue = self.queues.get(change.queue)
-            if queue is None or (checks_version and queue.version != change.version):
-                return False
-            self.put(changed(queue, change))
+        queue = self.queues.get(change.queue)
+        if queue is None or (checks_version and queue.version != change.version):
+            return False
+        self.put(changed(queue, change))
         self.changes = (*self.changes, Applied(now_ms, change))
         return True
 

@@ -183,7 +183,7 @@ def test_a_plan_counts_what_it_gave_away_before_it_is_reported() -> None:
     assert max(given.values()) < 80, given
 
 
-def test_a_hand_grows_by_one_when_it_is_full_and_that_is_an_event() -> None:
+def test_a_split_goes_beyond_a_full_hand_and_says_so() -> None:
     fleet = SmallFleet(clusters=6)
     dealt = hand("account", fleet.records.clusters.values(), 6)
     first = fleet.records.clusters[dealt[0]].shards[0]
@@ -194,11 +194,20 @@ def test_a_hand_grows_by_one_when_it_is_full_and_that_is_an_event() -> None:
             fleet.other[shard] = 0.3 if shard == first else 0.82
     fleet.report(30)
     made = fleet.plan()
-    (grow,) = of_kind(made, Kind.GROW_HAND)
-    assert (grow.account, grow.version, grow.reason.why) == ("account", 4, Why.HAND_FULL)
-    fleet.apply(made)
-    assert fleet.records.hand_sizes == {"account": 5}
-    fleet.report(10)
-    assert not of_kind(fleet.plan(), Kind.GROW_HAND)
-    (split,) = of_kind(fleet.plan(), Kind.SPLIT)
-    assert fleet.records.fleet().cluster_of[split.opens[0]] == dealt[4]
+    (split,) = of_kind(made, Kind.SPLIT)
+    assert fleet.records.fleet().cluster_of[split.opens[0]] == dealt[4], "the next one of its order"
+    (warning,) = [each for each in made.warnings if each.reason.why is Why.BEYOND_HAND]
+    assert warning.of == "account"
+    assert str(warning.reason).endswith(f"parts of queue q, so some go to {dealt[4]}")
+
+
+def test_a_hand_that_can_take_a_part_is_not_left() -> None:
+    fleet = SmallFleet(clusters=12)
+    dealt = hand("account", fleet.records.clusters.values())
+    fleet.queue("q", fleet.records.clusters[dealt[0]].shards[0])
+    fleet.ask("q", 0, 0.9)
+    fleet.report(30)
+    made = fleet.plan()
+    (split,) = of_kind(made, Kind.SPLIT)
+    assert {fleet.records.fleet().cluster_of[shard] for shard in split.opens} <= {*dealt}
+    assert Why.BEYOND_HAND not in {each.reason.why for each in made.warnings}

@@ -239,3 +239,46 @@ def test_an_idle_fleet_is_not_balanced() -> None:
         fleet.ask(f"q{number}", 0, 0.06)
     fleet.report(TEN_MINUTES_S)
     assert not fleet.plan().changes
+
+
+def two_together(clusters: int = 8) -> SmallFleet:
+    """A queue has two of its three parts in cluster `a`, which is above the mean."""
+    fleet = SmallFleet(clusters=clusters)
+    for shard in range(3 * clusters):
+        fleet.other[shard] = 0.3 if shard > 2 else 0.26
+    fleet.queue("q", 0, 1, 3)
+    for number in range(3):
+        fleet.ask("q", number, 0.15)
+    fleet.queue("other", 2)
+    fleet.ask("other", 0, 0.09)
+    return fleet
+
+
+def test_one_of_two_parts_in_one_cluster_moves_at_once() -> None:
+    """It does not wait until the queue bursts, and asks twice as much of this cluster as of all
+    others; nor the three minutes that other parts wait."""
+    fleet = two_together()
+    fleet.report(10)
+    (move,) = of_kind(fleet.plan(), Kind.MOVE)
+    assert (move.queue, move.reason.why) == ("q", Why.UNEVEN)
+    assert move.opens[0] > 5, "to a cluster that has no part of it"
+    fleet.apply(fleet.plan())
+    fleet.report(10)
+    assert not of_kind(fleet.plan(), Kind.MOVE)
+
+
+def test_no_part_moves_to_a_cluster_that_has_another_one_of_its_queue() -> None:
+    fleet = two_together(clusters=2)
+    fleet.other[0] = fleet.other[1] = 0.36
+    fleet.report(170)
+    assert not of_kind(fleet.plan(), Kind.MOVE)
+    fleet.report(30)
+    assert [move.queue for move in of_kind(fleet.plan(), Kind.MOVE)] == ["other"]
+
+
+def test_the_last_cluster_that_can_take_a_part_may_have_another_one() -> None:
+    """An emptied cluster is emptied."""
+    fleet = two_together(clusters=2)
+    fleet.records.clusters["a"] = fleet.records.clusters["a"]._replace(is_draining=True)
+    fleet.report(10)
+    assert "q" in {move.queue for move in of_kind(fleet.plan(), Kind.MOVE)}

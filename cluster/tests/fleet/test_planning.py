@@ -250,7 +250,6 @@ async def test_what_this_release_cannot_do_is_said(world: World) -> None:
 
     assert missing(Kind.MOVE, Why.UNEVEN, (0,), (3,)) == ""
     assert "no part 7" in missing(Kind.MOVE, Why.UNEVEN, (7,), (3,))
-    assert missing(Kind.GROW_HAND, Why.HAND_FULL, (), ())
     assert "home" in missing(Kind.SHRINK, Why.IDLE_PARTS, (0,), ())
     queue = await world.hot_queue("q.fifo")
     assert missing(Kind.MOVE, Why.UNEVEN, (0,), (3,)) == ""

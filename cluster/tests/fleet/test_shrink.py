@@ -196,3 +196,25 @@ def test_a_queue_that_a_task_reads_keeps_its_parts() -> None:
     made = fleet.plan()
     assert not made.changes
     assert ("shrink", "q", Why.TASK) in refusals(made)
+
+
+def test_a_part_that_lies_with_another_one_leaves_first() -> None:
+    fleet = SmallFleet()
+    fleet.queue("q", 0, 3, 4, 6)
+    for number, asked in enumerate((0.01, 0.03, 0.02, 0.01)):
+        fleet.ask("q", number, asked)
+    fleet.report(1900)
+    (change,) = of_kind(fleet.plan(), Kind.SHRINK)
+    assert change.drains == (2,)
+
+
+def test_a_part_beyond_the_hand_leaves_before_those_of_the_hand() -> None:
+    """So an account is back in its four clusters when it asks for less."""
+    fleet = SmallFleet(clusters=12)
+    places = [fleet.records.clusters[name].shards[0] for name in fleet.order()]
+    fleet.queue("q", places[0], places[7], places[2])
+    for number, asked in enumerate((0.01, 0.03, 0.02)):
+        fleet.ask("q", number, asked)
+    fleet.report(1900)
+    (change,) = of_kind(fleet.plan(), Kind.SHRINK)
+    assert change.drains == (1,)

@@ -157,6 +157,40 @@ def test_new_parts_lie_on_clusters_that_have_none_of_the_queue() -> None:
         assert {shard // 3 for shard in change.opens} == {2, 3}
 
 
+@pytest.mark.parametrize("is_fifo", [False, True])
+def test_each_part_has_its_own_cluster_though_the_hand_has_four(is_fifo: bool) -> None:
+    """Seven parts in a hand of four were two in one cluster, which had twice the load then."""
+    fleet = SmallFleet(clusters=20)
+    for shard in range(60):
+        fleet.other[shard] = 0.4
+    fleet.queue("q", 0, is_fifo=is_fifo)
+    fleet.ask("q", 0, 2.7, top_group=0.1 * is_fifo)
+    fleet.report(60)
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    clusters = [shard // 3 for shard in change.opens]
+    assert len(clusters) >= 6
+    if not is_fifo:
+        clusters.append(0)
+    assert len({*clusters}) == len(clusters)
+
+
+def test_clusters_below_the_mean_get_new_parts_first() -> None:
+    """Also beyond the hand: else the account's four clusters are the busiest of all."""
+    fleet = SmallFleet(clusters=20)
+    dealt = fleet.order()
+    for name in dealt:
+        for shard in fleet.records.clusters[name].shards:
+            fleet.other[shard] = 0.65 if name in dealt[:4] else 0.4
+    first = fleet.records.clusters[dealt[0]].shards[0]
+    fleet.other[first] = 0.0
+    fleet.queue("q", first)
+    fleet.ask("q", 0, 0.7)
+    fleet.report(30)
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    places = [fleet.records.fleet().cluster_of[shard] for shard in change.opens]
+    assert {*places} == {*dealt[4 : 4 + len(places)]}
+
+
 def test_no_cluster_gets_more_new_parts_than_it_has_room_for() -> None:
     """The halves of a hot FIFO queue do not both go to the only cluster, which has room for one."""
     fleet = SmallFleet()

@@ -8,15 +8,13 @@ from heapq import nlargest
 from cluster.fleet.load_meter import USUAL
 from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
 from cluster.fleet.plan_table import Cluster
-from cluster.tests.fleet.at_scale.scale_traffic import Traffic
+from cluster.tests.fleet.at_scale.scale_traffic import SAID_FROM, Traffic
 from cluster.tests.fleet.made_fleet_records import FleetRecords
 
 FOLLOWING = 0.15
 """A follower's share of the loop time that a request takes its leader."""
 SLOW = 3.0
 """A sync of a slow cluster takes so many times as long."""
-_SAID_FROM = 0.01
-"""The share of a loop from which a part may be reported."""
 _REPORTED = 8
 """Parts that a shard reports besides those of split queues."""
 
@@ -136,9 +134,9 @@ class Clusters:
         told: dict[int, list[PartLoad]] = {}
         whole = dict.fromkeys(asked, 0.0)
         queues = self._records.queues
-        for queue_id, traffic in self._traffic.busy.items():
+        for queue_id, traffic in self._traffic.followed.items():
             queue = queues[queue_id]
-            if len(queue.parts) == 1 and (load := self._traffic.of_queue(traffic)) < _SAID_FROM:
+            if len(queue.parts) == 1 and (load := self._traffic.of_queue(traffic)) < SAID_FROM:
                 asked[queue.parts[0].shard] += load
                 continue
             for part, load, group in self._traffic.of_parts(queue, traffic):

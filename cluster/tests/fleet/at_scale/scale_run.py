@@ -123,7 +123,6 @@ class Simulation:
             self.records.clusters,
             QueueCounts(self.records.clusters, self.records.of_shard),
             lambda _: True,
-            self.records.hand_sizes.get(account, 4),
         )
         assert chosen is not None
         is_fifo = self.chance.random() < 0.3
@@ -169,15 +168,14 @@ class Simulation:
 
     def _apply(self, change: Change, planner: str, term: int) -> None:
         """Make a change, if its conditions hold; the judge looks at those that are made."""
-        before = self.records.queues.get(change.queue)
         self._judge_if_made(change, planner, term)
         held = self.records.term if self._bugs.two_planners else term
         done = self.records.apply(change, self.now_ms, held, not self._bugs.writes_unchecked)
         if not done:
             return
         self.figures.kinds[f"{change.kind.value}: {change.reason.why.value}"] += 1
-        if before is not None:
-            self.traffic.moved(before, self.records.queues[change.queue])
+        if change.queue in self.records.queues:
+            self.traffic.moved(self.records.queues[change.queue])
         for number in change.drains:
             chance = self.chance
             waits_s = (
@@ -203,8 +201,7 @@ class Simulation:
         if due:
             self._drains = [each for each in self._drains if each[0] > self.now_ms]
         for _, closed_ms, queue_id, number in due:
-            before = self.records.queues[queue_id]
-            if before.part(number) is None:
+            if self.records.queues[queue_id].part(number) is None:
                 self.figures.findings.append(f"{queue_id}: part {number} is gone twice")
                 continue
             if self.now_ms - closed_ms < RETRIES_OVER_MS:
@@ -212,7 +209,7 @@ class Simulation:
                 self._drains.append((closed_ms + RETRIES_OVER_MS, closed_ms, queue_id, number))
                 continue
             self.records.finish(queue_id, number)
-            self.traffic.moved(before, self.records.queues[queue_id])
+            self.traffic.moved(self.records.queues[queue_id])
 
     def _clean(self) -> None:
         if self._bugs.cleans_by_age:

@@ -1,8 +1,8 @@
 """Traffic: skewed and moving. It says what is asked of each queue, and keeps sums by shard.
 
 Few queues have most of the load. Each account has its day, queues have hours in which much more is
-asked of them, and what is busy changes. A queue that asks for little is only a part of its shard's
-sum, so that a step costs what the few busy ones cost.
+asked of them, and what is busy changes. A queue that asks for little now is only a part of its
+shard's sum, so that a step costs what the few busy ones cost.
 """
 
 from __future__ import annotations
@@ -12,19 +12,37 @@ import random
 
 from cluster.fleet.plan_table import RANGE_END, Part, PartState, Queue
 
-PHASES = 24
+PHASES = 8
 _TRACKED = 0.003
-"""A queue that asks for less is in its shard's sum only."""
+"""A queue that asks for less has no bursts."""
+SAID_FROM = 0.01
+"""The share of a loop from which a part may be reported."""
+_WAVE = 0.4
+"""A day's greatest load is so much above its mean."""
+_SUMMED = SAID_FROM / (1 + _WAVE)
+"""A queue in one part that asks for less, without a burst, is in its shard's sum only."""
 _DAY_S = 86_400
 
 
 class QueueTraffic:
     """The traffic of one queue."""
 
-    __slots__ = ("base", "burst", "group", "group_at", "phase", "queue_id", "since_s", "until_s")
+    __slots__ = (
+        "base",
+        "burst",
+        "group",
+        "group_at",
+        "is_summed",
+        "phase",
+        "queue",
+        "since_s",
+        "until_s",
+    )
 
-    def __init__(self, queue_id: str, base: float, phase: int, group: float, group_at: int) -> None:
-        self.queue_id = queue_id
+    def __init__(self, queue: Queue, base: float, phase: int, group: float, group_at: int) -> None:
+        self.queue = queue
+        """As it is now."""
+        self.is_summed = False
         self.base = base
         self.phase = phase
         self.group = group
@@ -45,6 +63,9 @@ class Traffic:
         self._chance = chance
         self._queues: dict[str, QueueTraffic] = {}
         self.busy: dict[str, QueueTraffic] = {}
+        """Those that have bursts."""
+        self.followed: dict[str, QueueTraffic] = {}
+        """Those that are in no sum now."""
         self._sums: dict[int, list[float]] = {}
         self._bursting: list[QueueTraffic] = []
         self.waves = [1.0] * PHASES
@@ -56,20 +77,29 @@ class Traffic:
         group = 0.0
         if queue.is_fifo:
             group = chance.uniform(0.62, 0.9) if chance.random() < 0.05 else chance.uniform(0, 0.3)
-        phase = hash_of(queue.account) % PHASES // 3 * 3
-        traffic = QueueTraffic(queue.queue_id, base, phase, group, chance.randrange(RANGE_END))
+        phase = hash_of(queue.account) % (3 * PHASES) // 3
+        traffic = QueueTraffic(queue, base, phase, group, chance.randrange(RANGE_END))
         self._queues[queue.queue_id] = traffic
-        if base >= _TRACKED or len(queue.parts) > 1:
+        if base >= _TRACKED:
             self.busy[queue.queue_id] = traffic
-        else:
-            self._add_to_sum(queue, traffic, base)
+        self._place(queue, traffic)
 
-    def moved(self, before: Queue, after: Queue) -> None:
+    def moved(self, after: Queue) -> None:
         """The parts of a queue changed."""
-        traffic = self._queues[before.queue_id]
-        if traffic.queue_id not in self.busy:
-            self._add_to_sum(before, traffic, -traffic.base)
-            self._add_to_sum(after, traffic, traffic.base)
+        self._place(after, self._queues[after.queue_id])
+
+    def _place(self, queue: Queue, traffic: QueueTraffic) -> None:
+        """The queue counts in the sums of its shards, or is followed."""
+        if traffic.is_summed:
+            self._add_to_sum(traffic.queue, traffic, -traffic.base)
+        traffic.queue = queue
+        asks_little = traffic.base < _SUMMED and traffic.burst == 1.0 and len(queue.parts) == 1
+        traffic.is_summed = traffic.base < _TRACKED or asks_little
+        if traffic.is_summed:
+            self._add_to_sum(queue, traffic, traffic.base)
+            self.followed.pop(queue.queue_id, None)
+        else:
+            self.followed[queue.queue_id] = traffic
 
     def step(self, now_s: float, step_s: float) -> None:
         """Time passes: days go on, some queues become busy, others are done."""
@@ -77,6 +107,7 @@ class Traffic:
         for traffic in [each for each in self._bursting if each.until_s <= now_s]:
             self._bursting.remove(traffic)
             traffic.burst, traffic.since_s = 1.0, now_s
+            self._place(traffic.queue, traffic)
         chance = self._chance
         begins = len(self.busy) * self._bursts_a_day * step_s / _DAY_S
         names = list(self.busy) if begins >= 1 or chance.random() < begins else []
@@ -89,10 +120,11 @@ class Traffic:
                 traffic.since_s = now_s
                 traffic.until_s = now_s + chance.uniform(300, 5400)
                 self._bursting.append(traffic)
+                self._place(traffic.queue, traffic)
 
     def _step(self, now_s: float) -> None:
         self.waves = [
-            1.0 + 0.4 * math.sin(2 * math.pi * (now_s / _DAY_S + phase / PHASES))
+            1.0 + _WAVE * math.sin(2 * math.pi * (now_s / _DAY_S + phase / PHASES))
             for phase in range(PHASES)
         ]
 

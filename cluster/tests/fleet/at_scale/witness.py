@@ -27,8 +27,6 @@ class Witness:
 
     def _of_the_ill(self, change: Change, planner: str) -> Iterator[str]:
         run = self._run
-        if change.kind is Kind.GROW_HAND:
-            return
         heard_ms = next(each.heard_ms for each in run.planners if each.name == planner)
         silent = {
             name
