@@ -12,7 +12,7 @@ undone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from math import ceil, inf
 
@@ -22,7 +22,8 @@ from typing_extensions import override
 
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
-from cluster.peers.forwarded import REQUEST_HEAD, Leaders, View, decode_outcome
+from cluster.peers.bundles import REQUEST_HEAD, VERSION, Gathered, decode_answers, may_join
+from cluster.peers.forwarded import Leaders, View, decode_outcome
 from cluster.peers.held_requests import HeldRequests, Routed, UndoneReceives
 from cluster.peers.peer_outcomes import (
     Failure,
@@ -37,7 +38,7 @@ from cluster.peers.peer_outcomes import (
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.readiness import Readiness, Ready
 from cluster.peers.transport import Transport
-from cluster.shards.answers import NotDecided
+from cluster.shards.answers import NotDecided, answer_all
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import (
@@ -104,6 +105,7 @@ class PeerRouter(Router):
         self._monotonic_s = clock.monotonic_s
         self._held = HeldRequests(settings, entropy, self._try)
         self._undoing = UndoneReceives(settings, self._try)
+        self._gathered = Gathered(_without_bodies, self._send_all, self._send_alone)
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
         self._ends_s = inf
@@ -187,6 +189,26 @@ class PeerRouter(Router):
             self._send(ticket, host)
 
     def _send(self, ticket: Routed, host: str) -> None:
+        link = self._transport.link(host, Channel.REQUESTS)
+        is_first = link is not None and link.version >= VERSION and not ticket.is_retry
+        if is_first and may_join(ticket.request):
+            self._gathered.add(host, ticket)
+        else:
+            self._send_alone(ticket, host)
+
+    def _send_all(self, host: str, bundle: bytes, tickets: Sequence[Routed]) -> None:
+        link = self._transport.link(host, Channel.REQUESTS)
+        sent: int | NotSent = NotSent(Reason.NOT_CONNECTED)
+        if link is not None:
+            outcome = partial(self._outcomes, tickets, host)
+            sent = link.request(bundle, outcome, self._settings.answer_s)
+        if isinstance(sent, NotSent):
+            for ticket in tickets:
+                self._failed(ticket, sent)
+        else:
+            self.forwarded += len(tickets)
+
+    def _send_alone(self, ticket: Routed, host: str) -> None:
         link = self._transport.link(host, Channel.REQUESTS)
         if link is None:
             self._failed(ticket, NotSent(Reason.NOT_CONNECTED))
@@ -287,6 +309,32 @@ class PeerRouter(Router):
         ticket.request = here.request  # a purge may have given the queue another id
         self._answer(ticket, answer)
 
+    def _outcomes(self, tickets: Sequence[Routed], host: str, outcome: Outcome) -> None:
+        """A peer answered a bundle, or did not."""
+        alike: Sequence[Answer] = ()
+        each: Sequence[Outcome] = [outcome] * len(tickets)
+        if isinstance(outcome, bytes):
+            try:
+                alike, each = decode_answers(outcome, len(tickets))
+            except MessageUnreadable as error:
+                for ticket in tickets:
+                    self._unreadable(ticket, host, error)
+                return
+        if alike:
+            if self._held.of_shard:
+                self._held.got_through(tickets[0].request.queue.shard)
+            answer_all(self._log, zip(tickets, alike, strict=True))
+            return
+        loop = asyncio.get_running_loop()
+        for ticket, outcome_of_it in zip(tickets, each, strict=True):
+            # Each in a call of its own, so that a bug in one does not keep others waiting.
+            loop.call_soon(self._outcome, ticket, host, outcome_of_it)
+
+    def _unreadable(self, ticket: Routed, host: str, error: MessageUnreadable) -> None:
+        self._log.error("answer_unreadable", peer=host, error=str(error))
+        ticket.is_retry = True
+        self._answer(ticket, InternalError())
+
     def _outcome(self, ticket: Routed, host: str, outcome: Outcome) -> None:
         """A peer answered, or did not."""
         ticket.link = None
@@ -303,9 +351,7 @@ class PeerRouter(Router):
         try:
             queue_id, answer = decode_outcome(outcome)
         except MessageUnreadable as error:
-            self._log.error("answer_unreadable", peer=host, error=str(error))
-            ticket.is_retry = True
-            self._answer(ticket, InternalError())
+            self._unreadable(ticket, host, error)
             return
         if not queue_id:
             self._answer(ticket, answer)
