@@ -39,6 +39,7 @@ from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.readiness import Readiness, Ready
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided, answer_all
+from cluster.shards.lead import Lead
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import (
@@ -142,6 +143,11 @@ class PeerRouter(Router):
     ) -> Ticket:
         """See `Router`. `age_ms` is the time since a client sent the same request first, with the
         same id, if its answer did not arrive."""
+        shard = self.shards.get(request.queue.shard)
+        if shard is not None and shard.lead is not None and not age_ms:
+            ticket = self._begin_here(shard.lead, request, on_answer, room)
+            if ticket is not None:
+                return ticket
         give_up_s = now_s = self._monotonic_s()
         give_up_s += self._settings.hold_s
         wait_ends_s = 0.0
@@ -161,6 +167,31 @@ class PeerRouter(Router):
         )
         self._try(ticket)
         return ticket
+
+    def _begin_here(
+        self, lead: Lead, request: Request, on_answer: OnAnswer, room: Room | None
+    ) -> Routed | None:
+        """The short way of a first try that is decided here; None for a poll, and what is
+        refused."""
+        operation = request.operation
+        if type(operation) is ReceiveMessage and wait_ms(operation, request.queue.settings):
+            return None
+        if self._refusal(operation) is not None:
+            return None
+        ticket = Routed(request, on_answer)
+        ticket.room, ticket.begun_s, ticket.then = room, self._monotonic_s(), on_answer
+        ticket.on_answer = partial(self._decided_at_once, ticket)
+        lead.take(ticket)
+        return ticket
+
+    def _decided_at_once(self, ticket: Routed, answer: Answer | QueueError) -> None:
+        assert ticket.then is not None
+        ticket.on_answer, ticket.then = ticket.then, None
+        if isinstance(answer, ServiceUnavailable):
+            ticket.give_up_s = ticket.begun_s + self._settings.hold_s
+            self._decided(ticket, ticket.request, answer)
+        else:
+            ticket.on_answer(answer)
 
     def _try(self, ticket: Routed) -> None:
         """Pass a request on, or hold it."""
@@ -267,8 +298,9 @@ class PeerRouter(Router):
         """See `Router`. A poll at another host is answered all the same, empty."""
         assert isinstance(ticket, Routed)
         ticket.is_cancelled = True
-        if ticket.here is not None:
-            return self.shards[ticket.request.queue.shard].cancel(ticket.here)
+        here = ticket.here if ticket.then is None else ticket
+        if here is not None:
+            return self.shards[ticket.request.queue.shard].cancel(here)
         if ticket.link is not None:
             # Other requests run their course.
             is_receive = type(ticket.request.operation) is ReceiveMessage
@@ -300,14 +332,17 @@ class PeerRouter(Router):
     def _decided_here(self, ticket: Routed, answer: Answer | QueueError) -> None:
         here, ticket.here = ticket.here, None
         assert here is not None
+        self._decided(ticket, here.request, answer)
+
+    def _decided(self, ticket: Routed, request: Request, answer: Answer | QueueError) -> None:
+        """`request` is what became of it while it waited."""
         if isinstance(answer, NotDecided):
             self._failed(ticket, Refused(Refusal.NOT_LEADER))
-            return
-        if type(answer) is ServiceUnavailable and not self.leads(here.request.queue.shard):
+        elif type(answer) is ServiceUnavailable and not self.leads(request.queue.shard):
             self._failed(ticket, Refused(Refusal.LEADERSHIP_LOST))
-            return
-        ticket.request = here.request  # a purge may have given the queue another id
-        self._answer(ticket, answer)
+        else:
+            ticket.request = request  # a purge may have given the queue another id
+            self._answer(ticket, answer)
 
     def _outcomes(self, tickets: Sequence[Routed], host: str, outcome: Outcome) -> None:
         """A peer answered a bundle, or did not."""
