@@ -1,4 +1,4 @@
-"""Bundles: requests of one pass of the loop that cross to their leader as one.
+"""Bundles: requests that are passed on at the same time cross to their leader as one.
 
     bundle: shard (4), BUNDLE (4); the context that all have in common, and the requests
     answer: ALIKE (1); the type's name and the answers, all of this type and queue
@@ -30,7 +30,7 @@ from cluster.encoded_requests import (
 from cluster.peers.held_requests import Routed
 from cluster.peers.incoming import Call
 from cluster.peers.peer_outcomes import Refused
-from cluster.shards.lead import Lead
+from cluster.shards.lead import Lead, TurnBatching
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, Request
 from visibility.contract.operations import DeleteMessage, Operation, SendMessage
@@ -61,7 +61,7 @@ def may_join(request: Request) -> bool:
 
 
 class Gathered:
-    """The requests of this pass of the loop. Belongs to the event loop's thread."""
+    """The requests of the last passes of the loop. Belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -75,12 +75,16 @@ class Gathered:
         self._send_alone = send_alone
         self._tickets: dict[tuple[str, int, bytes], list[tuple[Routed, Operation]]] = {}
         """By host, shard and context; with their operations as they are sent."""
+        self._count = 0
+        self._batching = TurnBatching(self._flush, lone_waits=False)
+        """A bundle costs as much as ten of its requests, so it waits for those just coming, too."""
 
     def add(self, host: str, ticket: Routed) -> None:
-        """Send a request to this host, after this pass."""
+        """Send a request to this host, after this pass, or some passes later if more come."""
         request = ticket.request
         operation = self._as_sent(request.operation)
         key = host, request.queue.shard, encode_context(request, operation)
+        self._count += 1
         if not self._tickets:
             asyncio.get_running_loop().call_soon(self._flush)
         tickets = self._tickets.get(key)
@@ -90,6 +94,9 @@ class Gathered:
             tickets.append((ticket, operation))
 
     def _flush(self) -> None:
+        if self._batching.goes_on(self._count):
+            return
+        self._count = 0
         gathered, self._tickets = self._tickets, {}
         for (host, shard, context), tickets in gathered.items():
             if len(tickets) == 1:

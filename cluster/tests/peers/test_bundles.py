@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 from typing_extensions import override
@@ -15,6 +17,7 @@ from cluster.peers.link import Link
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason, Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.peers.roles import Role
+from cluster.shards.lead import PASSES_MAX
 from cluster.tests.peers.peer_hosts import (
     QUEUE,
     RECEIVE,
@@ -96,6 +99,19 @@ async def test_one_by_itself_crosses_as_before(crossing: Crossing) -> None:
 
         assert crossing.sizes == [0]
         assert await stored(b) == ["1"]
+
+
+@virtual
+async def test_a_bundle_waits_while_more_come(crossing: Crossing) -> None:
+    async with running(the_cluster()) as (a, b):
+        for body in "abcdefgh":
+            sends(a, body, body)
+            await asyncio.sleep(0)
+        await pass_time(0.01)
+
+        assert sum(crossing.sizes) == 16
+        assert crossing.sizes[0] == 2 * (PASSES_MAX + 1)
+        assert len(await stored(b)) == 10
 
 
 @virtual
