@@ -147,7 +147,7 @@ def encode_requests(context: bytes, sent: Sequence[tuple[Request, Operation]]) -
 
 
 def _sent(request: Request, operation: Operation) -> tuple[str, tuple[Any, ...], Operation | None]:
-    """What follows the context, as a _SentRequest is encoded."""
+    """The part behind the context, as a _SentRequest is encoded."""
     parts: tuple[Any, ...] = request.parts
     if len(parts) != 1 or type(parts[0]) is not Content:
         parts = tuple([part if type(part) is Content else _sent_part(part) for part in parts])
@@ -155,7 +155,7 @@ def _sent(request: Request, operation: Operation) -> tuple[str, tuple[Any, ...],
 
 
 def encode_context(request: Request, operation: Operation) -> bytes:
-    """What a request has in common with others, with its length."""
+    """The part that a request has in common with others, with its length."""
     queue, kind = request.queue, type(operation)
     made_of = (
         queue,

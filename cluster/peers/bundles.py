@@ -110,8 +110,7 @@ class Gathered:
 
 
 OutcomeOf = Callable[[Request, Request, Answer | QueueError], bytes | Refused]
-"""What the sender gets for an answer: to what became of a request while it waited, and to what was
-asked."""
+"""Makes an outcome of what became of a request while it waited, the request, and its answer."""
 
 
 class Bundle:
