@@ -206,7 +206,7 @@ def decode_request(message: bytes, find: Find, at: int = 0) -> Request:
         sent = known.decode(message[end:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MessageUnreadable(f"no request: {error}") from error
-    return _requests(known.context, [sent], find)[0]
+    return _request(known.context, sent, *_definitions(known.context, find))
 
 
 def decode_requests(message: bytes, find: Find, at: int = 0) -> list[Request]:
@@ -218,39 +218,45 @@ def decode_requests(message: bytes, find: Find, at: int = 0) -> list[Request]:
         raise MessageUnreadable(f"no requests: {error}") from error
     if not sent:
         raise MessageUnreadable("there are no requests")
-    return _requests(known.context, sent, find)
+    definitions = _definitions(known.context, find)
+    return [_request(known.context, each, *definitions) for each in sent]
 
 
-def _requests(
-    context: _SentContext[Any], sent: Sequence[_SentRequest[Any]], find: Find
-) -> list[Request]:
-    queue, caller, targets = _found(context.queue, find), context.caller, context.targets
-    dead_letter_queue = destination = None
-    if context.dead_letter_queue is not None:
-        dead_letter_queue = _found(context.dead_letter_queue, find)
-    if context.destination is not None:
-        destination = _found(context.destination, find)
-    requests = []
-    for each in sent:
-        operation = context.operation or each.operation
-        if operation is None:
-            raise MessageUnreadable("there is no operation")
-        parts: tuple[Any, ...] = each.parts
-        if len(parts) != 1 or type(parts[0]) is not Content:
-            parts = tuple([part if type(part) is Content else _part(part) for part in parts])
-        requests.append(
-            Request(
-                operation,
-                queue,
-                caller,
-                each.request_id,
-                parts,
-                dead_letter_queue,
-                destination,
-                targets,
-            )
-        )
-    return requests
+def _definitions(
+    context: _SentContext[Any], find: Find
+) -> tuple[QueueDefinition, QueueDefinition | None, QueueDefinition | None]:
+    """The queue, its dead-letter queue and the destination."""
+    dead_letter_queue, destination = context.dead_letter_queue, context.destination
+    return (
+        _found(context.queue, find),
+        None if dead_letter_queue is None else _found(dead_letter_queue, find),
+        None if destination is None else _found(destination, find),
+    )
+
+
+def _request(
+    context: _SentContext[Any],
+    sent: _SentRequest[Any],
+    queue: QueueDefinition,
+    dead_letter_queue: QueueDefinition | None,
+    destination: QueueDefinition | None,
+) -> Request:
+    operation = context.operation or sent.operation
+    if operation is None:
+        raise MessageUnreadable("there is no operation")
+    parts: tuple[Any, ...] = sent.parts
+    if len(parts) != 1 or type(parts[0]) is not Content:
+        parts = tuple([part if type(part) is Content else _part(part) for part in parts])
+    return Request(
+        operation,
+        queue,
+        context.caller,
+        sent.request_id,
+        parts,
+        dead_letter_queue,
+        destination,
+        context.targets,
+    )
 
 
 def _known_context(message: bytes, at: int) -> tuple[_Known, int]:

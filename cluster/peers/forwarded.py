@@ -17,7 +17,6 @@ from typing import Protocol
 from auth.auth_errors import AuthError
 from cluster.encoded_requests import (
     DefinitionUnknown,
-    Find,
     MessageUnreadable,
     decode_answer,
     decode_request,
@@ -112,10 +111,13 @@ class ForwardedRequests:
         if shard is None or shard.lead is None:
             call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(number) or "")
             return
-        decode = decode_requests if age_ms == BUNDLE else _decode_one
+        find, bundle = partial(self._find, number), None
         try:
-            requests = decode(body, partial(self._find, number), _HEAD_BYTES)
-            operation = type(requests[0].operation)
+            if age_ms == BUNDLE:
+                bundle = decode_requests(body, find, _HEAD_BYTES)
+                request = bundle[0]
+            else:
+                request = decode_request(body, find, _HEAD_BYTES)
         except DefinitionUnknown as error:
             if may_wait:  # the sender may know more
                 self._view.when_caught_up(partial(self._decide_again, call, allowed))
@@ -124,12 +126,12 @@ class ForwardedRequests:
         except MessageUnreadable as error:
             call.refuse(Refusal.UNREADABLE, str(error))
         else:
-            if allowed is not None and operation not in allowed:
-                call.refuse(Refusal.NOT_ALLOWED, operation.__name__)
-            elif age_ms == BUNDLE:
-                self._submit_all(call, shard, shard.lead, requests)
+            if allowed is not None and type(request.operation) not in allowed:
+                call.refuse(Refusal.NOT_ALLOWED, type(request.operation).__name__)
+            elif bundle is not None:
+                self._submit_all(call, shard, shard.lead, bundle)
             else:
-                self._submit(call, shard, shard.lead, requests[0], age_ms)
+                self._submit(call, shard, shard.lead, request, age_ms)
 
     def _find(self, number: int, queue_id: int) -> QueueDefinition | None:
         """The queue, or what stands for the shard itself."""
@@ -174,10 +176,6 @@ class ForwardedRequests:
         if type(answer) is ServiceUnavailable and not shard.ready:
             return Refused(Refusal.LEADERSHIP_LOST)
         return encode_outcome(request, asked, answer)
-
-
-def _decode_one(message: bytes, find: Find, at: int) -> list[Request]:
-    return [decode_request(message, find, at)]
 
 
 def encode_outcome(request: Request, asked: Request, answer: Answer | QueueError) -> bytes:

@@ -220,12 +220,12 @@ class PeerRouter(Router):
             self._send(ticket, host)
 
     def _send(self, ticket: Routed, host: str) -> None:
-        link = self._transport.link(host, Channel.REQUESTS)
-        is_first = link is not None and link.version >= VERSION and not ticket.is_retry
-        if is_first and may_join(ticket.request):
-            self._gathered.add(host, ticket)
-        else:
-            self._send_alone(ticket, host)
+        if not ticket.is_retry and may_join(ticket.request):
+            link = self._transport.link(host, Channel.REQUESTS)
+            if link is not None and link.version >= VERSION:
+                self._gathered.add(host, ticket)
+                return
+        self._send_alone(ticket, host)
 
     def _send_all(self, host: str, bundle: bytes, tickets: Sequence[Routed]) -> None:
         link = self._transport.link(host, Channel.REQUESTS)
