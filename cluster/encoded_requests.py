@@ -7,9 +7,9 @@ host, a request reaches its shard unencoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -80,6 +80,14 @@ class _SentError(msgspec.Struct, frozen=True, array_like=True, gc=False):
     text: str
 
 
+class _Known(NamedTuple):
+    """A context, and the decoders of what follows it."""
+
+    context: _SentContext[Any]
+    decode: Callable[[bytes], _SentRequest[Any]]
+    decode_all: Callable[[bytes], list[_SentRequest[Any]]]
+
+
 def _named(base: type[T]) -> dict[str, type[T]]:
     """A class's subclasses of every depth, by name."""
     found: dict[str, type[T]] = {}
@@ -107,16 +115,21 @@ _HEADS = {kind: _head(kind) for kind in (*OPERATIONS, *_ANSWERS.values())}
 _decoders: dict[type, Callable[[bytes], Any]] = {}
 """Of contexts by their operation's type and of answers by theirs; a decoder costs more than to
 decode with it."""
-_request_decoders: dict[type, Callable[[bytes], Any]] = {}
-"""Of what follows a context, by the operation's type."""
+_alike_decoders: dict[type, Callable[[bytes], Any]] = {}
+"""Of several answers of a type."""
+_request_decoders: dict[type, tuple[Callable[[bytes], Any], Callable[[bytes], list[Any]]]] = {}
+"""Of one and of several requests that follow a context, by the operation's type."""
 _IN_COMMON = frozenset({SendMessage, ReceiveMessage})
 """Operations that are often the same, as the leader needs them."""
 _CONTEXT = Struct(">I")
 """Length of the context."""
 _CONTEXTS_MAX = 1_000
 _CONTEXT_BYTES_MAX = 1_000
-_contexts: dict[bytes, tuple[_SentContext[Any], Callable[[bytes], _SentRequest[Any]]]] = {}
-"""Those that came lately, and the decoders of what follows them."""
+_contexts: dict[bytes, _Known] = {}
+"""Those that came lately."""
+_encoded: dict[tuple[int, type], tuple[tuple[object, ...], bytes]] = {}
+"""The last context of each queue and operation that was encoded: what it was made of, and its
+bytes with their length."""
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -124,68 +137,150 @@ _contexts: dict[bytes, tuple[_SentContext[Any], Callable[[bytes], _SentRequest[A
 
 def encode_request(request: Request, operation: Operation | None = None) -> bytes:
     """A request for another host, with `operation` in the place of its own if one is given."""
-    queue, operation = request.queue, operation or request.operation
-    kind = type(operation)
-    dead_letter_queue, destination = request.dead_letter_queue, request.destination
-    is_common = kind in _IN_COMMON
-    context = _HEADS[kind] + _encode(
-        _SentContext(
-            (queue.queue_id, queue.version),
-            request.caller,
-            None if dead_letter_queue is None else _reference(dead_letter_queue),
-            None if destination is None else _reference(destination),
-            request.targets,
-            operation if is_common else None,
-        )
-    )
+    operation = operation or request.operation
+    return encode_context(request, operation) + _encode(_sent(request, operation))
+
+
+def encode_requests(context: bytes, sent: Sequence[tuple[Request, Operation]]) -> bytes:
+    """Several requests with this context, each with the operation in the place of its own."""
+    return context + _encode([_sent(request, operation) for request, operation in sent])
+
+
+def _sent(request: Request, operation: Operation) -> tuple[str, tuple[Any, ...], Operation | None]:
+    """The part behind the context, as a _SentRequest is encoded."""
     parts: tuple[Any, ...] = request.parts
     if len(parts) != 1 or type(parts[0]) is not Content:
         parts = tuple([part if type(part) is Content else _sent_part(part) for part in parts])
-    sent = _SentRequest(request.request_id, parts, None if is_common else operation)
-    return _CONTEXT.pack(len(context)) + context + _encode(sent)
+    return request.request_id, parts, None if type(operation) in _IN_COMMON else operation
+
+
+def encode_context(request: Request, operation: Operation) -> bytes:
+    """The part that a request has in common with others, with its length."""
+    queue, kind = request.queue, type(operation)
+    made_of = (
+        queue,
+        request.caller,
+        request.dead_letter_queue,
+        request.destination,
+        request.targets,
+        operation if kind in _IN_COMMON else None,
+    )
+    key = queue.queue_id, kind
+    known = _encoded.get(key)
+    if known is None or known[0] != made_of:
+        known = made_of, _encoded_context(kind, *made_of)
+        if len(known[1]) <= _CONTEXT_BYTES_MAX:
+            if len(_encoded) >= _CONTEXTS_MAX:
+                _encoded.clear()
+            _encoded[key] = known
+    return known[1]
+
+
+def _encoded_context(
+    kind: type,
+    queue: QueueDefinition,
+    caller: Caller,
+    dead_letter_queue: QueueDefinition | None,
+    destination: QueueDefinition | None,
+    targets: tuple[str, ...] | None,
+    operation: Operation | None,
+) -> bytes:
+    context = _HEADS[kind] + _encode(
+        _SentContext(
+            _reference(queue),
+            caller,
+            None if dead_letter_queue is None else _reference(dead_letter_queue),
+            None if destination is None else _reference(destination),
+            targets,
+            operation,
+        )
+    )
+    return _CONTEXT.pack(len(context)) + context
 
 
 def decode_request(message: bytes, find: Find, at: int = 0) -> Request:
     """The request that begins there, with the definitions of this host. Raises DefinitionUnknown,
     MessageUnreadable."""
-    begin = at + _CONTEXT.size
-    if len(message) < begin:
-        raise MessageUnreadable("there is no operation")
-    end = begin + _CONTEXT.unpack_from(message, at)[0]
-    content = message[begin:end]
-    known = _contexts.get(content)
-    context, decode = known if known is not None else _context(content)
+    known, end = _known_context(message, at)
     try:
-        sent = decode(message[end:])
+        sent = known.decode(message[end:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MessageUnreadable(f"no request: {error}") from error
+    return _request(known.context, sent, *_definitions(known.context, find))
+
+
+def decode_requests(message: bytes, find: Find, at: int = 0) -> list[Request]:
+    """The same for several requests with one context."""
+    known, end = _known_context(message, at)
+    try:
+        sent = known.decode_all(message[end:])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MessageUnreadable(f"no requests: {error}") from error
+    if not sent:
+        raise MessageUnreadable("there are no requests")
+    definitions = _definitions(known.context, find)
+    return [_request(known.context, each, *definitions) for each in sent]
+
+
+def _definitions(
+    context: _SentContext[Any], find: Find
+) -> tuple[QueueDefinition, QueueDefinition | None, QueueDefinition | None]:
+    """The queue, its dead-letter queue and the destination."""
+    dead_letter_queue, destination = context.dead_letter_queue, context.destination
+    return (
+        _found(context.queue, find),
+        None if dead_letter_queue is None else _found(dead_letter_queue, find),
+        None if destination is None else _found(destination, find),
+    )
+
+
+def _request(
+    context: _SentContext[Any],
+    sent: _SentRequest[Any],
+    queue: QueueDefinition,
+    dead_letter_queue: QueueDefinition | None,
+    destination: QueueDefinition | None,
+) -> Request:
     operation = context.operation or sent.operation
     if operation is None:
         raise MessageUnreadable("there is no operation")
     parts: tuple[Any, ...] = sent.parts
     if len(parts) != 1 or type(parts[0]) is not Content:
         parts = tuple([part if type(part) is Content else _part(part) for part in parts])
-    dead_letter_queue, destination = context.dead_letter_queue, context.destination
     return Request(
         operation,
-        _found(context.queue, find),
+        queue,
         context.caller,
         sent.request_id,
         parts,
-        None if dead_letter_queue is None else _found(dead_letter_queue, find),
-        None if destination is None else _found(destination, find),
+        dead_letter_queue,
+        destination,
         context.targets,
     )
 
 
-def _context(content: bytes) -> tuple[_SentContext[Any], Callable[[bytes], _SentRequest[Any]]]:
+def _known_context(message: bytes, at: int) -> tuple[_Known, int]:
+    """The context that begins there, and its end. Raises MessageUnreadable."""
+    begin = at + _CONTEXT.size
+    if len(message) < begin:
+        raise MessageUnreadable("there is no operation")
+    end = begin + _CONTEXT.unpack_from(message, at)[0]
+    content = message[begin:end]
+    known = _contexts.get(content)
+    return (_new_context(content) if known is None else known), end
+
+
+def _new_context(content: bytes) -> _Known:
     """A context that did not come lately. Raises MessageUnreadable."""
     kind, context = _decoded(content, _OPERATIONS, _SentContext)
-    decode = _request_decoders.get(kind)
-    if decode is None:
-        sent: Any = _SentRequest
-        decode = _request_decoders[kind] = msgspec.msgpack.Decoder(sent[kind]).decode
-    found = context, decode
+    decoders = _request_decoders.get(kind)
+    if decoders is None:
+        sent: Any = _SentRequest[kind]  # type: ignore[valid-type]
+        decoders = _request_decoders[kind] = (
+            msgspec.msgpack.Decoder(sent).decode,
+            msgspec.msgpack.Decoder(list[sent]).decode,
+        )
+    found = _Known(context, *decoders)
     if len(content) <= _CONTEXT_BYTES_MAX:
         if len(_contexts) >= _CONTEXTS_MAX:
             _contexts.clear()
@@ -240,6 +335,21 @@ def encode_answer(answer: Answer | QueueError | AuthError) -> bytes:
     return _HEADS[type(value)] + _encode(_SentAnswer(value, duplicates))
 
 
+def encode_alike(answers: Sequence[Answer | QueueError]) -> bytes | None:
+    """Several answers, None unless all are plain ones of one kind."""
+    kinds = set(map(type, answers))
+    kind = kinds.pop()
+    if kinds or kind not in _PLAIN:
+        return None
+    return _HEADS[kind] + _encode(answers)
+
+
+def decode_alike(message: bytes, at: int = 0) -> list[Answer]:
+    """Several answers of one kind. Raises MessageUnreadable."""
+    answers: list[Answer] = _decoded(message, _ANSWERS, list, at, _alike_decoders)[1]
+    return answers
+
+
 def decode_answer(message: bytes, at: int = 0) -> Answer | QueueError | AuthError:
     """The answer or the refusal that begins there. Raises MessageUnreadable."""
     sent = _decoded(message, _ANSWERS, _SentAnswer, at)[1]
@@ -258,16 +368,20 @@ def _error(name: str, text: str) -> QueueError | AuthError:
 
 
 def _decoded(
-    message: bytes, kinds: Mapping[bytes, type], sent: Any, at: int = 0
+    message: bytes,
+    kinds: Mapping[bytes, type],
+    sent: Any,
+    at: int = 0,
+    decoders: dict[type, Callable[[bytes], Any]] = _decoders,
 ) -> tuple[type, Any]:
     """The type whose name stands there, and the value after it, as `sent` of that type."""
     begin = at + 1 + message[at] if len(message) > at else at
     kind = kinds.get(message[at:begin])
     if kind is None:
         raise MessageUnreadable(f"there is no operation or answer {message[at + 1 : begin]!r}")
-    decode = _decoders.get(kind)
+    decode = decoders.get(kind)
     if decode is None:
-        decode = _decoders[kind] = msgspec.msgpack.Decoder(sent[kind]).decode
+        decode = decoders[kind] = msgspec.msgpack.Decoder(sent[kind]).decode
     try:
         return kind, decode(message[begin:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -1,6 +1,7 @@
 """ForwardedRequests: decides what other hosts send here, if this host leads the shard.
 
     request: shard (4), age in ms (4) if it is a retry, else 0; the request's bytes
+             or a bundle of several, see `bundles.py`
     answer: the queue's id (8) if it is another than that of the request, else 0; the answer's bytes
 
 It never forwards a request again: the sender looks for the leader.
@@ -8,7 +9,7 @@ It never forwards a request again: the sender looks for the leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from struct import Struct
 from typing import Protocol
@@ -19,10 +20,12 @@ from cluster.encoded_requests import (
     MessageUnreadable,
     decode_answer,
     decode_request,
+    decode_requests,
     encode_answer,
 )
+from cluster.peers.bundles import BUNDLE, REQUEST_HEAD, Bundle
 from cluster.peers.incoming import Call, ChannelService
-from cluster.peers.peer_outcomes import Refusal
+from cluster.peers.peer_outcomes import Refusal, Refused
 from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.lead import Lead
@@ -37,7 +40,6 @@ from visibility.rules.archive_batches import the_shard
 from visibility.rules.decided import NO_MESSAGES
 from visibility.state.waiters import Ticket
 
-REQUEST_HEAD = Struct(">II")
 ANSWER_HEAD = Struct(">Q")
 _unpack_head, _HEAD_BYTES = REQUEST_HEAD.unpack_from, REQUEST_HEAD.size
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
@@ -109,8 +111,13 @@ class ForwardedRequests:
         if shard is None or shard.lead is None:
             call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(number) or "")
             return
+        find, bundle = partial(self._find, number), None
         try:
-            request = decode_request(body, partial(self._find, number), _HEAD_BYTES)
+            if age_ms == BUNDLE:
+                bundle = decode_requests(body, find, _HEAD_BYTES)
+                request = bundle[0]
+            else:
+                request = decode_request(body, find, _HEAD_BYTES)
         except DefinitionUnknown as error:
             if may_wait:  # the sender may know more
                 self._view.when_caught_up(partial(self._decide_again, call, allowed))
@@ -121,6 +128,8 @@ class ForwardedRequests:
         else:
             if allowed is not None and type(request.operation) not in allowed:
                 call.refuse(Refusal.NOT_ALLOWED, type(request.operation).__name__)
+            elif bundle is not None:
+                self._submit_all(call, shard, shard.lead, bundle)
             else:
                 self._submit(call, shard, shard.lead, request, age_ms)
 
@@ -136,10 +145,8 @@ class ForwardedRequests:
 
     def _submit(self, call: Call, shard: Shard, lead: Lead, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:
-            if isinstance(answer, NotDecided):
-                call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(shard.number) or "")
-            else:
-                _pass_on(call, shard, request, ticket, answer)
+            outcome = self._outcome(shard, ticket.request, request, answer)
+            _pass_on(call, shard, ticket, answer, outcome)
 
         refused = self._refusal(request.operation)
         if refused is not None and not age_ms:
@@ -148,6 +155,27 @@ class ForwardedRequests:
         ticket = lead.submit(request, on_answer, age_ms, call)
         ticket.if_first = refused  # a retry is told what it did
         call.on_cancel = partial(_cancel, call, shard, ticket)
+
+    def _submit_all(
+        self, call: Call, shard: Shard, lead: Lead, requests: Sequence[Request]
+    ) -> None:
+        bundle = Bundle(call, requests, partial(self._outcome, shard))
+        refused = self._refusal(requests[0].operation)
+        if refused is None:
+            bundle.decide(lead)
+        else:
+            bundle.refuse(refused)
+
+    def _outcome(
+        self, shard: Shard, request: Request, asked: Request, answer: Answer | QueueError
+    ) -> bytes | Refused:
+        """The answer to what was asked, or the reason why there is none; `request` is what became
+        of it while it waited."""
+        if isinstance(answer, NotDecided):
+            return Refused(Refusal.NOT_LEADER, self._leaders.leader_of(shard.number) or "")
+        if type(answer) is ServiceUnavailable and not shard.ready:
+            return Refused(Refusal.LEADERSHIP_LOST)
+        return encode_outcome(request, asked, answer)
 
 
 def encode_outcome(request: Request, asked: Request, answer: Answer | QueueError) -> bytes:
@@ -180,12 +208,12 @@ def _cancel(call: Call, shard: Shard, ticket: Ticket) -> None:
 
 
 def _pass_on(
-    call: Call, shard: Shard, request: Request, ticket: Ticket, answer: Answer | QueueError
+    call: Call, shard: Shard, ticket: Ticket, answer: Answer | QueueError, outcome: bytes | Refused
 ) -> None:
     """Send the answer; messages that do not reach the other host are given back at once."""
-    if type(answer) is ServiceUnavailable and not shard.ready:
-        call.refuse(Refusal.LEADERSHIP_LOST)
+    if isinstance(outcome, Refused):
+        call.refuse(outcome.reason, outcome.detail)
         return
-    has_it = call.answer(encode_outcome(ticket.request, request, answer))
+    has_it = call.answer(outcome)
     if not has_it and type(answer) is Deliveries and answer.leases:
         shard.submit(returning(ticket.request, answer), lambda answer: None)

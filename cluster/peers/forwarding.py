@@ -12,7 +12,7 @@ undone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from math import ceil, inf
 
@@ -22,7 +22,8 @@ from typing_extensions import override
 
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
-from cluster.peers.forwarded import REQUEST_HEAD, Leaders, View, decode_outcome
+from cluster.peers.bundles import REQUEST_HEAD, VERSION, Gathered, decode_answers, may_join
+from cluster.peers.forwarded import Leaders, View, decode_outcome
 from cluster.peers.held_requests import HeldRequests, Routed, UndoneReceives
 from cluster.peers.peer_outcomes import (
     Failure,
@@ -37,7 +38,8 @@ from cluster.peers.peer_outcomes import (
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.readiness import Readiness, Ready
 from cluster.peers.transport import Transport
-from cluster.shards.answers import NotDecided
+from cluster.shards.answers import NotDecided, answer_all
+from cluster.shards.lead import Lead
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import (
@@ -104,6 +106,7 @@ class PeerRouter(Router):
         self._monotonic_s = clock.monotonic_s
         self._held = HeldRequests(settings, entropy, self._try)
         self._undoing = UndoneReceives(settings, self._try)
+        self._gathered = Gathered(_without_bodies, self._send_all, self._send_alone)
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
         self._ends_s = inf
@@ -140,6 +143,11 @@ class PeerRouter(Router):
     ) -> Ticket:
         """See `Router`. `age_ms` is the time since a client sent the same request first, with the
         same id, if its answer did not arrive."""
+        shard = self.shards.get(request.queue.shard)
+        if shard is not None and shard.lead is not None and not age_ms:
+            ticket = self._begin_here(shard.lead, request, on_answer, room)
+            if ticket is not None:
+                return ticket
         give_up_s = now_s = self._monotonic_s()
         give_up_s += self._settings.hold_s
         wait_ends_s = 0.0
@@ -159,6 +167,31 @@ class PeerRouter(Router):
         )
         self._try(ticket)
         return ticket
+
+    def _begin_here(
+        self, lead: Lead, request: Request, on_answer: OnAnswer, room: Room | None
+    ) -> Routed | None:
+        """The short way of a first try that is decided here; None for a poll, and what is
+        refused."""
+        operation = request.operation
+        if type(operation) is ReceiveMessage and wait_ms(operation, request.queue.settings):
+            return None
+        if self._refusal(operation) is not None:
+            return None
+        ticket = Routed(request, on_answer)
+        ticket.room, ticket.begun_s, ticket.then = room, self._monotonic_s(), on_answer
+        ticket.on_answer = partial(self._decided_at_once, ticket)
+        lead.take(ticket)
+        return ticket
+
+    def _decided_at_once(self, ticket: Routed, answer: Answer | QueueError) -> None:
+        assert ticket.then is not None
+        ticket.on_answer, ticket.then = ticket.then, None
+        if isinstance(answer, ServiceUnavailable):
+            ticket.give_up_s = ticket.begun_s + self._settings.hold_s
+            self._decided(ticket, ticket.request, answer)
+        else:
+            ticket.on_answer(answer)
 
     def _try(self, ticket: Routed) -> None:
         """Pass a request on, or hold it."""
@@ -187,6 +220,26 @@ class PeerRouter(Router):
             self._send(ticket, host)
 
     def _send(self, ticket: Routed, host: str) -> None:
+        if not ticket.is_retry and may_join(ticket.request):
+            link = self._transport.link(host, Channel.REQUESTS)
+            if link is not None and link.version >= VERSION:
+                self._gathered.add(host, ticket)
+                return
+        self._send_alone(ticket, host)
+
+    def _send_all(self, host: str, bundle: bytes, tickets: Sequence[Routed]) -> None:
+        link = self._transport.link(host, Channel.REQUESTS)
+        sent: int | NotSent = NotSent(Reason.NOT_CONNECTED)
+        if link is not None:
+            outcome = partial(self._outcomes, tickets, host)
+            sent = link.request(bundle, outcome, self._settings.answer_s)
+        if isinstance(sent, NotSent):
+            for ticket in tickets:
+                self._failed(ticket, sent)
+        else:
+            self.forwarded += len(tickets)
+
+    def _send_alone(self, ticket: Routed, host: str) -> None:
         link = self._transport.link(host, Channel.REQUESTS)
         if link is None:
             self._failed(ticket, NotSent(Reason.NOT_CONNECTED))
@@ -245,8 +298,9 @@ class PeerRouter(Router):
         """See `Router`. A poll at another host is answered all the same, empty."""
         assert isinstance(ticket, Routed)
         ticket.is_cancelled = True
-        if ticket.here is not None:
-            return self.shards[ticket.request.queue.shard].cancel(ticket.here)
+        here = ticket.here if ticket.then is None else ticket
+        if here is not None:
+            return self.shards[ticket.request.queue.shard].cancel(here)
         if ticket.link is not None:
             # Other requests run their course.
             is_receive = type(ticket.request.operation) is ReceiveMessage
@@ -278,14 +332,43 @@ class PeerRouter(Router):
     def _decided_here(self, ticket: Routed, answer: Answer | QueueError) -> None:
         here, ticket.here = ticket.here, None
         assert here is not None
+        self._decided(ticket, here.request, answer)
+
+    def _decided(self, ticket: Routed, request: Request, answer: Answer | QueueError) -> None:
+        """`request` is what became of it while it waited."""
         if isinstance(answer, NotDecided):
             self._failed(ticket, Refused(Refusal.NOT_LEADER))
-            return
-        if type(answer) is ServiceUnavailable and not self.leads(here.request.queue.shard):
+        elif type(answer) is ServiceUnavailable and not self.leads(request.queue.shard):
             self._failed(ticket, Refused(Refusal.LEADERSHIP_LOST))
+        else:
+            ticket.request = request  # a purge may have given the queue another id
+            self._answer(ticket, answer)
+
+    def _outcomes(self, tickets: Sequence[Routed], host: str, outcome: Outcome) -> None:
+        """A peer answered a bundle, or did not."""
+        alike: Sequence[Answer] = ()
+        each: Sequence[Outcome] = [outcome] * len(tickets)
+        if isinstance(outcome, bytes):
+            try:
+                alike, each = decode_answers(outcome, len(tickets))
+            except MessageUnreadable as error:
+                for ticket in tickets:
+                    self._unreadable(ticket, host, error)
+                return
+        if alike:
+            if self._held.of_shard:
+                self._held.got_through(tickets[0].request.queue.shard)
+            answer_all(self._log, zip(tickets, alike, strict=True))
             return
-        ticket.request = here.request  # a purge may have given the queue another id
-        self._answer(ticket, answer)
+        loop = asyncio.get_running_loop()
+        for ticket, outcome_of_it in zip(tickets, each, strict=True):
+            # Each in a call of its own, so that a bug in one does not keep others waiting.
+            loop.call_soon(self._outcome, ticket, host, outcome_of_it)
+
+    def _unreadable(self, ticket: Routed, host: str, error: MessageUnreadable) -> None:
+        self._log.error("answer_unreadable", peer=host, error=str(error))
+        ticket.is_retry = True
+        self._answer(ticket, InternalError())
 
     def _outcome(self, ticket: Routed, host: str, outcome: Outcome) -> None:
         """A peer answered, or did not."""
@@ -303,9 +386,7 @@ class PeerRouter(Router):
         try:
             queue_id, answer = decode_outcome(outcome)
         except MessageUnreadable as error:
-            self._log.error("answer_unreadable", peer=host, error=str(error))
-            ticket.is_retry = True
-            self._answer(ticket, InternalError())
+            self._unreadable(ticket, host, error)
             return
         if not queue_id:
             self._answer(ticket, answer)

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import structlog
 
 from storage.engines.store import SharedStore
-from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Receipt, Request
-from visibility.contract.outcomes import Deliveries
+from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rows.row_changes import Changes
 from visibility.rules.acknowledge import ReturnMessages, UndoReceive
 from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.decided import NO_MESSAGES, Answers
 from visibility.rules.events import Notice
 from visibility.rules.features import OPERATIONS
-from visibility.state.waiters import OnAnswer
+from visibility.state.waiters import OnAnswer, Ticket
 
 _LATE = 4
 """A receive is late after this part of its visibility timeout."""
@@ -194,7 +194,9 @@ def returning(request: Request, deliveries: Deliveries) -> Request:
     return Request(ReturnMessages(), request.queue, request.caller, request.request_id, receipts)
 
 
-def answer_all(log: structlog.stdlib.BoundLogger, answers: Answers) -> None:
+def answer_all(
+    log: structlog.stdlib.BoundLogger, answers: Iterable[tuple[Ticket, Answer | QueueError]]
+) -> None:
     """Call back in order. A callback that raises has a bug, which must not delay the others."""
     rest = iter(answers)
     while True:

@@ -193,14 +193,18 @@ class Lead:
     ) -> Ticket:
         """See `Shard.submit`."""
         ticket = Ticket(request, on_answer, age_ms=age_ms, room=room)
-        if self._takes is not _ALL and type(request.operation) not in GIVING_BACK:
+        self.take(ticket)
+        return ticket
+
+    def take(self, ticket: Ticket) -> None:
+        """The same for a ticket that there is already."""
+        if self._takes is not _ALL and type(ticket.request.operation) not in GIVING_BACK:
             refused = [(ticket, self._owner.undecided())]
             asyncio.get_running_loop().call_soon(self._answer_all, refused)
-            return ticket
+            return
         self._inbox.append(ticket)
         if not self._is_planned:
             self._plan_turn()
-        return ticket
 
     # -- the Turn ----------------------------------------------------------------------------------
 

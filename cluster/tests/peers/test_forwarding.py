@@ -86,12 +86,12 @@ async def test_readable_bodies_stay_on_the_host_that_sealed_them() -> None:
             a.ask(prepared.prepared(QUEUE, single, parts[:1])),
             a.ask(prepared.prepared(QUEUE, batch, parts)),
         ]
+        await pass_time(0.01)
+
         for each in asked:
             assert isinstance(each.ticket, Routed)
             assert b"sealed" in each.ticket.body
             assert b"readable" not in each.ticket.body
-        await pass_time(0.01)
-
         (answer,) = asked[1].answers
         assert isinstance(answer, SendMessageBatchResult)
         assert [entry.id for entry in answer.successful or ()] == ["one", "two"]
@@ -156,7 +156,9 @@ async def test_only_receives_need_the_room_of_a_connection(monkeypatch: pytest.M
         await pass_time(0.01)
         monkeypatch.setattr(Call, "has", lambda call, size, messages: False)
 
-        refused, sent, counted = a.ask(RECEIVE), a.ask(SEND), a.ask(COUNT)
+        refused, sent = a.ask(RECEIVE), a.ask(SEND)
+        await pass_time(0.01)
+        counted = a.ask(COUNT)
         await pass_time(0.01)
 
         assert (refused.refusal, sent.refusal) == (RequestThrottled, SendMessageResult)
@@ -407,7 +409,9 @@ async def test_a_leader_that_does_not_answer_costs_its_time_and_no_more() -> Non
     async with running(cluster) as (a, b):
         b.transport._services[Channel.REQUESTS].on_request = lambda call: None
 
-        asked = [a.ask(SEND) for _ in range(2)]
+        asked = [a.ask(SEND)]
+        await settled()
+        asked.append(a.ask(SEND))
         await pass_time(3.0)
         assert [each.refusal for each in asked] == 2 * [ServiceUnavailable]
         link = a.transport.link("b", Channel.REQUESTS)

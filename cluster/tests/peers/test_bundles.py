@@ -1,0 +1,346 @@
+"""Requests of one pass of the loop that cross to their leader as one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from typing_extensions import override
+
+from cluster.encoded_requests import decode_requests, encode_context, encode_requests
+from cluster.peers import bundles
+from cluster.peers.bundles import BUNDLE, REQUEST_HEAD
+from cluster.peers.forwarded import ForwardedRequests
+from cluster.peers.incoming import Call
+from cluster.peers.link import Link
+from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason, Refusal
+from cluster.peers.peer_settings import Channel
+from cluster.peers.roles import Role
+from cluster.shards.lead import PASSES_MAX
+from cluster.tests.peers.peer_hosts import (
+    QUEUE,
+    RECEIVE,
+    SEND,
+    Host,
+    running,
+    the_cluster,
+)
+from cluster.tests.peers.test_unknown_outcomes import losing
+from cluster.tests.virtual_time import virtual
+from cluster.tests.world import AskedShard, pass_time
+from visibility.contract import operations as op
+from visibility.contract.errors import InternalError, ServiceUnavailable
+from visibility.contract.model import Receipt
+from visibility.contract.outcomes import Deliveries
+from visibility.contract.results import SendMessageResult
+from visibility.rules.arrivals import AcceptMessages
+from visibility.tests import prepared
+
+
+class Crossing:
+    """The requests that cross any link."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bodies: list[bytes] = []
+        request = Link.request
+
+        def note(link: Link, body: bytes, on_outcome: OnOutcome, timeout_s: float) -> int | NotSent:
+            self.bodies.append(body)
+            return request(link, body, on_outcome, timeout_s)
+
+        monkeypatch.setattr(Link, "request", note)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of the bundles, 0 for a request by itself."""
+        return [self._size(body) for body in self.bodies]
+
+    def _size(self, body: bytes) -> int:
+        if REQUEST_HEAD.unpack_from(body)[1] != BUNDLE:
+            return 0
+        return len(decode_requests(body, {QUEUE.queue_id: QUEUE}.get, REQUEST_HEAD.size))
+
+
+@pytest.fixture
+def crossing(monkeypatch: pytest.MonkeyPatch) -> Crossing:
+    return Crossing(monkeypatch)
+
+
+def sends(host: Host, *bodies: str) -> list[AskedShard]:
+    return [host.ask(prepared.send(QUEUE, body)) for body in bodies]
+
+
+async def stored(host: Host) -> list[str]:
+    """The messages, in order."""
+    received = host.ask(prepared.receive(QUEUE, 10))
+    await pass_time(0.01)
+    return sorted(received.bodies)
+
+
+@virtual
+async def test_sends_of_a_pass_cross_as_one(crossing: Crossing) -> None:
+    async with running(the_cluster()) as (a, b):
+        asked = sends(a, "1", "2", "3")
+        await pass_time(0.01)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 3
+        assert (crossing.sizes, a.router.forwarded) == ([3], 3)
+        sent = [each.answers[0] for each in asked]
+        assert len({each.message_id for each in sent if isinstance(each, SendMessageResult)}) == 3
+        assert await stored(b) == ["1", "2", "3"]
+
+
+@virtual
+async def test_one_by_itself_crosses_as_before(crossing: Crossing) -> None:
+    async with running(the_cluster()) as (a, b):
+        sends(a, "1")
+        await pass_time(0.01)
+
+        assert crossing.sizes == [0]
+        assert await stored(b) == ["1"]
+
+
+@virtual
+async def test_a_bundle_waits_while_more_come(crossing: Crossing) -> None:
+    async with running(the_cluster()) as (a, b):
+        for body in "abcdefgh":
+            sends(a, body, body)
+            await asyncio.sleep(0)
+        await pass_time(0.01)
+
+        assert sum(crossing.sizes) == 16
+        assert crossing.sizes[0] == 2 * (PASSES_MAX + 1)
+        assert len(await stored(b)) == 10
+
+
+@virtual
+async def test_other_contexts_are_other_bundles(crossing: Crossing) -> None:
+    async with running(the_cluster()) as (a, b):
+        late = op.SendMessage(delay_seconds=60)
+        for delayed in (False, True, False, True):
+            send = prepared.send(QUEUE, "x")
+            if delayed:
+                send = msgspec.structs.replace(send, operation=late)
+            a.ask(send)
+        a.ask(RECEIVE)  # a client may give it up
+        await pass_time(0.01)
+
+        assert crossing.sizes == [0, 2, 2]
+        assert len(await stored(b)) <= 2
+
+
+@virtual
+async def test_bundles_are_bounded(crossing: Crossing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundles, "_REQUESTS_MAX", 2)
+    async with running(the_cluster()) as (a, b):
+        asked = sends(a, "1", "2", "3", "x" * (bundles._BYTES_MAX + 1), "5")
+        await pass_time(0.01)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 5
+        assert crossing.sizes == [0, 2, 2]  # the large one first: it waits for none
+        assert len(await stored(b)) == 5
+
+
+@virtual
+async def test_a_host_of_an_earlier_version_gets_them_one_by_one(crossing: Crossing) -> None:
+    cluster = the_cluster()
+    cluster.hosts[1].transport._versions = (1,)
+    async with running(cluster) as (a, _):
+        asked = sends(a, "1", "2")
+        await pass_time(0.01)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+        assert crossing.sizes == [0, 0]
+
+
+@virtual
+async def test_each_has_its_own_answer(crossing: Crossing) -> None:
+    async with running(the_cluster()) as (a, b):
+        sends(b, "1", "2")
+        received = b.ask(prepared.receive(QUEUE, 2))
+        await pass_time(0.01)
+        (deliveries,) = received.answers
+        assert isinstance(deliveries, Deliveries)
+        known = [Receipt(lease.sequence, lease.receive_count) for lease in deliveries.leases]
+        no_message = Receipt(known[0].sequence, known[0].delivery + 7)
+
+        asked = [a.ask(prepared.delete(QUEUE, each)) for each in (known[0], no_message, known[1])]
+        there = b.ask(prepared.delete(QUEUE, no_message))
+        await pass_time(0.01)
+
+        assert crossing.sizes == [3]
+        assert [each.refusal for each in asked] == [type(None), there.refusal, type(None)]
+        assert b.shard.counters()[QUEUE.queue_id].visible == 0
+
+
+@virtual
+async def test_a_refusal_for_want_of_space_is_that_of_each() -> None:
+    async with running(the_cluster()) as (a, b):
+        b.disk_is_short = True
+        asked = sends(a, "1", "2")
+        await pass_time(0.01)
+
+        for each in asked:
+            (refusal,) = each.answers
+            assert isinstance(refusal, ServiceUnavailable)
+            assert refusal.message == "short"
+
+
+@virtual
+async def test_what_was_not_decided_is_tried_again_where_the_leader_is(crossing: Crossing) -> None:
+    async with running(the_cluster("abc")) as (a, b, c):
+        await b.fall()
+        await c.lead()
+        b.leaders.learn("c")
+
+        asked = sends(a, "1", "2", "3")  # to b, which says who leads
+        await pass_time(0.1)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 3
+        assert crossing.sizes == [3, 3]
+        assert await stored(c) == ["1", "2", "3"]
+
+
+@virtual
+async def test_a_leader_that_knows_an_older_version_catches_up_first(crossing: Crossing) -> None:
+    newer = msgspec.structs.replace(QUEUE, version=2)
+    async with running(the_cluster()) as (a, b):
+        a.view.define(newer)
+        b.view.news = lambda: b.view.define(newer)
+
+        asked = [a.ask(prepared.send(newer, body)) for body in "12"]
+        await pass_time(0.1)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+        assert len(crossing.bodies) == 1
+
+
+@virtual
+async def test_a_host_that_knows_an_older_version_decides_anew() -> None:
+    newer = msgspec.structs.replace(QUEUE, version=2)
+    async with running(the_cluster()) as (a, b):
+        b.view.define(newer)
+        a.view.news = lambda: a.view.define(newer)
+
+        asked = sends(a, "1", "2")
+        await pass_time(0.1)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+        assert [each.ticket.request.queue for each in asked] == [newer] * 2
+
+
+@pytest.mark.parametrize("kind", ["crash", "deposed"])
+@virtual
+async def test_a_lost_bundle_is_not_sent_twice(kind: str) -> None:
+    async with losing(kind) as lost:
+        others = sends(lost.a, "1", "2")
+        asked = await lost.ask(prepared.send(QUEUE, "3"))
+
+        assert [each.refusal for each in (*others, asked)] == [SendMessageResult] * 3
+        assert len(lost.messages) == 3
+
+
+@virtual
+async def test_without_a_connection_they_are_held(crossing: Crossing) -> None:
+    cluster = the_cluster()
+    async with running(cluster) as (a, b):
+        asked = sends(a, "1", "2")
+        cluster.network.cut("a", "b")
+        for end in cluster.network.open_ends("a"):
+            end.abort()
+        await pass_time(0.5)
+        assert not any(each.answers for each in asked)
+        cluster.network.mend()
+        await pass_time(5)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+        assert await stored(b) == ["1", "2"]
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x00", b"\x01", b"\x02", b"\x00\x90", b"\x01\x04None"])
+@virtual
+async def test_other_bytes_are_no_answers(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(the_cluster()) as (a, _):
+        monkeypatch.setattr(bundles.Bundle, "_outcomes", lambda bundle: answer)
+        asked = sends(a, "1", "2")
+        await pass_time(0.01)
+
+        assert [each.refusal for each in asked] == [InternalError] * 2
+
+
+@virtual
+async def test_other_bytes_are_no_bundle() -> None:
+    async with running(the_cluster()) as (a, _):
+        link = a.transport.link("b", Channel.REQUESTS)
+        assert link is not None
+        outcomes: list[object] = []
+        none = encode_context(SEND, op.SendMessage())
+        for rest in (b"", b"\x00\x00\x00\x00", none, none + b"\x90"):
+            link.request(REQUEST_HEAD.pack(0, BUNDLE) + rest, outcomes.append, 5.0)
+        await pass_time(0.01)
+
+        assert [getattr(each, "reason", "") for each in outcomes] == [Refusal.UNREADABLE] * 4
+
+
+class _Refused(Call):
+    """A call that is refused."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.refused = ""
+
+    @override
+    def refuse(self, reason: str, detail: str = "") -> bool:
+        self.refused = reason
+        return True
+
+
+@virtual
+async def test_a_gateway_brings_no_messages_of_an_outbox_in_a_bundle() -> None:
+    cluster = the_cluster("a")
+    (host,) = cluster.hosts
+    await host.lead()
+    decided = ForwardedRequests({0: host.shard}, host.leaders, host.view)
+    accept = AcceptMessages([])
+    sent = [(msgspec.structs.replace(SEND, request_id=each), accept) for each in "12"]
+    body = encode_requests(encode_context(SEND, accept), sent)
+    call = _Refused(REQUEST_HEAD.pack(0, BUNDLE) + body)
+    on_request = decided.service_for(Role.GATEWAY).on_request
+    assert on_request is not None
+    on_request(call)
+    assert call.refused == Refusal.NOT_ALLOWED
+    await host.shard.stop()
+
+
+@virtual
+async def test_a_callback_with_a_bug_costs_its_own_request_only() -> None:
+    async with running(the_cluster()) as (a, _):
+
+        def bug(answer: object) -> None:
+            raise RuntimeError("a bug")
+
+        a.router.submit(msgspec.structs.replace(SEND, request_id="r"), bug)
+        asked = sends(a, "1", "2")
+        await pass_time(0.01)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+
+
+@virtual
+async def test_a_full_outbox_holds_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = [NotSent(Reason.FULL)]
+    request = Link.request
+
+    def full_once(
+        link: Link, body: bytes, on_outcome: OnOutcome, timeout_s: float
+    ) -> int | NotSent:
+        return refusals.pop() if refusals else request(link, body, on_outcome, timeout_s)
+
+    monkeypatch.setattr(Link, "request", full_once)
+    async with running(the_cluster()) as (a, b):
+        asked = sends(a, "1", "2")
+        await pass_time(0.5)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+        assert await stored(b) == ["1", "2"]
