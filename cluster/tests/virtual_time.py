@@ -123,7 +123,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        self._check_closed()  # `call_at`, written out: nothing is called more often
+        when = self._now_s + delay
+        handle = _Later(when, callback, args, self, context)
+        heappush(self._timers, (when, handle))
+        return handle
 
     def call_at(
         self,
@@ -147,8 +151,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         """See `BaseEventLoop`."""
-        self._forget_cancelled()
         ready, timers = self._ready, self._timers
+        if self._timer_cancelled_count:
+            self._forget_cancelled()
         if self._polled.registered > 1:
             self._process_events(self._polled.select(0))
         if not (ready or self._stopping):
