@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 
@@ -183,7 +185,7 @@ class SimulatedDisk:
         self._change()
 
     def list(self, folder: Path) -> list[str]:
-        return sorted(file.name for file in self._files if file.parent == folder)
+        return sorted(file.name for file in _within(folder, self._files))
 
     def open(self, file: Path, *, create: bool = False) -> int:
         if file not in self._files:
@@ -242,11 +244,10 @@ class SimulatedDisk:
 
     def sync_folder(self, folder: Path) -> None:
         self._change()
-        kept = {
-            file: content for file, content in self._durable_names.items() if file.parent != folder
-        }
-        there = {file: content for file, content in self._files.items() if file.parent == folder}
-        self._durable_names = kept | there
+        for file in _within(folder, self._durable_names):
+            del self._durable_names[file]
+        for file in _within(folder, self._files):
+            self._durable_names[file] = self._files[file]
 
     def unlink(self, file: Path) -> None:
         self._change()
@@ -255,7 +256,7 @@ class SimulatedDisk:
     def rename_folder(self, folder: Path, to: Path) -> None:
         self._change()
         for files in (self._files, self._durable_names):
-            for file in [file for file in files if file.parent == folder]:
+            for file in _within(folder, files):
                 files[to / file.name] = files.pop(file)
 
     def close(self, handle: int) -> None:
@@ -295,3 +296,14 @@ class SimulatedDisk:
     def _done(self, life: int, done: Done, failure: Exception | None) -> None:
         if life == self._life and not self.is_off:
             done(failure)
+
+
+def _within(folder: Path, files: Iterable[Path]) -> list[Path]:
+    """The files of a folder."""
+    name = str(folder)
+    return [file for file in files if _folder_of(file) == name]
+
+
+@lru_cache(maxsize=10_000)
+def _folder_of(file: Path) -> str:
+    return str(file.parent)

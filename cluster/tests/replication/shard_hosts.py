@@ -58,6 +58,7 @@ class ShardHost:
         self._speed = 1.0
         self._speed_since = self._monotonic_then = 0.0
         self._starting: asyncio.Task[None] | None = None
+        self._time: Callable[[], float] = _running_time
 
     def _watch_power(self) -> None:
         self.disk.on_cut = self.folders.on_cut = partial(self.crash, is_power_loss=True)
@@ -74,6 +75,7 @@ class ShardHost:
     def start(self) -> None:
         """Start the process."""
         self.lives += 1
+        self._time = asyncio.get_running_loop().time
         self.process = Process(self)
         self._starting = asyncio.create_task(self.process.start())
         self.cluster.note(f"{self.name} starts")
@@ -228,15 +230,14 @@ class ShardHost:
     @speed.setter
     def speed(self, speed: float) -> None:
         self._monotonic_then = self.monotonic_s()
-        self._speed_since = asyncio.get_running_loop().time()
+        self._speed_since = self._time()
         self._speed = speed
 
     def monotonic_s(self) -> float:
-        passed_s = asyncio.get_running_loop().time() - self._speed_since
-        return self._monotonic_then + passed_s * self._speed
+        return self._monotonic_then + (self._time() - self._speed_since) * self._speed
 
     def wall_s(self) -> float:
-        return WALL_S + asyncio.get_running_loop().time() + self.ahead_s
+        return WALL_S + self._time() + self.ahead_s
 
 
 class Reply:
@@ -397,6 +398,10 @@ class ShardCluster:
             return leader is not None and places == {leader.store.replica.log.last}
 
         await self.until(are_alike)
+
+
+def _running_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _at_once() -> bool:

@@ -113,6 +113,7 @@ class FleetHost:
             clock=process.clock,
             entropy=entropy,
             mark=cluster_mark(number + 1),
+            channels=(Channel.REQUESTS,),
         )
         view = _View(host.cluster.queues)
         self.router = PeerRouter(

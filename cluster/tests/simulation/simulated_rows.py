@@ -115,6 +115,8 @@ class SimulatedRows(RowReader):
         self._keep(self._random.choice((0, 0, most, self._random.randint(0, most))))
 
     def _keep(self, entries: int) -> None:
+        if not entries:
+            return
         files = self._files.rows
         keys = sorted(files)
         for ops in self._unflushed[:entries]:
