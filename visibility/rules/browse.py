@@ -13,10 +13,12 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
+from visibility.rules.failure_pages import FailurePage, FailureWalk
 from visibility.rules.hold_messages import held_leases, needs_release
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
+from visibility.state.failure_notes import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -136,14 +138,22 @@ def _searched(
     wanted: MessageFilter,
 ) -> BrowsedPage:
     """The same, of those that match. An id is in a message's row as it is written, so others need
-    not be decoded."""
+    not be decoded; of a failure, notes tell where its messages may be."""
     order, part = order_of(definition.settings), (wanted.message_id or "").encode()
     first, end = max(first, queue.floor), queue.next_sequence - 1
+    until = max(end + 1, first)
+    if wanted.failure is not None:
+        walk = FailureWalk(shard, queue, wanted.failure, Walked())
+        noted = walk.page(first, until, messages=limit, size=_PAGE_BYTES)
+        if isinstance(noted, FailurePage):
+            shown = [_as_present(shard, order, queue, *each) for each in noted.messages]
+            matching = [each for each in shown if _is_wanted(wanted, each)]
+            token = (0, noted.cursor - 1) if noted.cursor < until else None
+            return BrowsedPage(matching, token, end, noted.looked_at(noted.cursor))
+        until = noted
     found: list[Browsed] = []
     looked_at = size = cost = 0
-    for sequence, row_bytes, message in shard.rows.search_line(
-        queue, first, max(end + 1, first), part
-    ):
+    for sequence, row_bytes, message in shard.rows.search_line(queue, first, until, part):
         if cost >= SEARCHED_MAX or size >= _SEARCHED_BYTES or len(found) >= limit:
             return BrowsedPage(found, (0, sequence - 1), end, looked_at)
         looked_at += 1
@@ -152,10 +162,15 @@ def _searched(
         if message is not None:
             cost += _DECODED_AS - 1
             each = _as_present(shard, order, queue, sequence, message)
-            received = message.receive_count if each.lease is None else each.lease.receive_count
-            if matches_outside(wanted, message, received):
+            if _is_wanted(wanted, each):
                 found.append(each)
-    return BrowsedPage(found, None, end, looked_at)
+    return BrowsedPage(found, (0, until - 1) if until <= end else None, end, looked_at)
+
+
+def _is_wanted(wanted: MessageFilter, found: Browsed) -> bool:
+    message, lease = found.message, found.lease
+    received = message.receive_count if lease is None else lease.receive_count
+    return matches_outside(wanted, message, received)
 
 
 def _as_present(
