@@ -33,7 +33,7 @@ class Step(NamedTuple):
     is_first: bool
     is_last: bool
     sums: dict[str, int]
-    """What this request adds."""
+    """Of this request alone."""
 
 
 class Asked:

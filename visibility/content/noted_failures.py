@@ -1,4 +1,4 @@
-"""What a note of failures says of each message of its span; `sqs_api/failures` writes notes.
+"""Noted: the messages of a span that may have a failure, by the note that `sqs_api/failures` wrote.
 
 cells      a failure's signs, and more; None for failures beyond those that are told apart
 columns    compressed: the numbers of the messages' cells, 2 bytes each, and more

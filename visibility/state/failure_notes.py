@@ -17,7 +17,7 @@ _GONE_MAX = 10_000
 
 
 class Walked:
-    """What notes said of the spans that someone walks over, for one task and failure."""
+    """The messages of spans under way, as notes told before they went; for one task and failure."""
 
     __slots__ = ("spans", "task_id")
 
@@ -45,7 +45,7 @@ class FailureNotes:
         """Of the active move task."""
 
     def walked_by(self, task_id: str) -> Walked:
-        """What a task walks over."""
+        """That of a task, begun anew for another one."""
         if self.walked.task_id != task_id:
             self.walked = Walked(task_id)
         return self.walked
