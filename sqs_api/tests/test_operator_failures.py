@@ -196,6 +196,22 @@ async def test_counts_stay_exact_while_messages_come_and_go_over_restarts(data: 
                 there = +there
 
 
+async def test_while_nobody_leads_it_says_so_instead_of_counting_none(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_dead_letters(operators.served, failed("A"))
+    await all_counted(operators)
+
+    async def none_led(*_: object) -> list[object]:
+        return []
+
+    monkeypatch.setattr(failure_index.FailureIndex, "reports", none_led)
+    answer = await operators.get(DEAD)
+
+    assert (answer.status, answer.json["code"]) == (503, "ServiceUnavailable")
+    assert answer.json["error"] == "No host that leads dead answers now."
+
+
 async def test_until_all_are_counted_it_says_so(operators: Operators) -> None:
     with (
         patch.object(failure_index, "_ASKED_MAX_S", -1.0),
