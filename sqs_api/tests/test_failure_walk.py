@@ -22,7 +22,7 @@ from visibility.contract.failure_note import FailureNote, SpansNoted
 from visibility.contract.model import Request
 from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.outcomes import BrowsedPage, MovePlan, MoveTasks
-from visibility.rows.row_keys import SPAN_BITS
+from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
 from visibility.rules import failure_pages, move_steps
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.failure_notes import SPANS_MAX, NoteFailures
@@ -231,6 +231,19 @@ def test_a_note_that_cannot_be_used_tells_nothing(dying: Dying, note: dict[str, 
     dying.redrive()
 
     dying.check_moved()
+    assert dying.opened.total() == len(dying.kinds)
+
+
+def test_a_damaged_note_tells_nothing_and_stops_nothing(dying: Dying) -> None:
+    dying.note(range(SPANS))
+    store = dying.driver.store
+    damaged = [row_key(DEAD.queue_id, FAILURE_NOTE, span) for span in range(SPANS)]
+    store.write([each for key in damaged for each in (key, b"\x01" + bytes(4) + b"damaged")])
+
+    wanted = MoveSelected(filter=MessageFilter(failure=failure_id("A")))
+    dying.driver.submit(Request(wanted, DEAD, prepared.CALLER, "r", destination=SOURCE))
+
+    assert dying.waiting(SOURCE.queue_id) == {"A": dying.of("A")}
     assert dying.opened.total() == len(dying.kinds)
 
 

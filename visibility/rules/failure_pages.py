@@ -1,9 +1,9 @@
 """Pages of the messages that may have one failure: notes tell which of their spans have.
 
-A note is true in every state of the rows, so what it leaves out need not be read. The first message
-that a task moves takes the note of its span away: what it said of the spans under way is kept in
-memory (`Walked`), until the task is behind them. Messages that come to such a span afterwards are
-not looked at.
+A note is true in every state of the rows, so what it leaves out need not be read. Where there is
+none that can be used, all are looked at. The first message that a task moves takes the note of its
+span away: what it said of the spans under way is kept in memory (`Walked`), until the task is
+behind them. Messages that come to such a span afterwards are not looked at.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from visibility.content.noted_failures import NOTE_VERSION, Noted, noted
 from visibility.contract.errors import QueueError
 from visibility.contract.failure_note import FailureNote
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.row_codec import decode_row
+from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
 from visibility.state.failure_notes import Walked
 from visibility.state.queue_state import QueueState
@@ -104,12 +104,10 @@ class FailureWalk(NamedTuple):
         if queue.failure_notes is None or span in queue.changed_spans:
             return None
         key = row_key(queue.queue_id, FAILURE_NOTE, span)
-        value = self.shard.rows.store.get(key)
-        if value is None:
-            return None
-        note = decode_row(FailureNote, key, value)
-        content = None
-        if note.version == NOTE_VERSION:
-            with suppress(QueueError):  # its key is away for now: all are looked at
+        with suppress(DamagedRecord, QueueError):  # its key may be away for now
+            value = self.shard.rows.store.get(key)
+            note = None if value is None else decode_row(FailureNote, key, value)
+            if note is not None and note.version == NOTE_VERSION:
                 content = self.shard.sealing.open_note(note.sealed, note.data)
-        return None if content is None else noted(note, content, self.failure_id)
+                return None if content is None else noted(note, content, self.failure_id)
+        return None
