@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import zlib
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -35,7 +36,7 @@ class Noted(NamedTuple):
 
     bits: int
     """A bit for each message."""
-    chosen: list[int]
+    chosen: Sequence[int]
     """Those that have a failure, or may have it, in order."""
 
 
@@ -51,7 +52,7 @@ def noted(note: FailureNote, content: bytes, failure_id: str) -> Noted | None:
             if cell.signs is None or Failure(cell.signs).failure_id == failure_id
         }
         if not wanted:
-            return Noted(bits, [])
+            return Noted(bits, ())
         offsets = offsets_of(note.sequences)
         cells = array("H")
         cells.frombytes(zlib.decompress(found.columns)[: cells.itemsize * len(offsets)])
@@ -60,7 +61,7 @@ def noted(note: FailureNote, content: bytes, failure_id: str) -> Noted | None:
     if sys.byteorder == "big":
         cells.byteswap()
     pairs = zip(offsets, cells, strict=True)
-    return Noted(bits, [offset for offset, cell in pairs if cell in wanted])
+    return Noted(bits, array("H", (offset for offset, cell in pairs if cell in wanted)))
 
 
 def offsets_of(sequences: bytes) -> list[int]:
