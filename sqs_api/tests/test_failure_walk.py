@@ -38,6 +38,9 @@ SOURCE = prepared.queue_named("source", 2, dead_letters_to=DEAD)
 SPANS, IN_SPAN = 12, 5
 KINDS = "AB" + "C" * 8
 
+SHORT = zlib.compress(msgspec.msgpack.encode(([[None]], zlib.compress(b"\0"))))
+"""A note with the cells of too few messages."""
+
 
 def body(kind: str, number: int) -> str:
     return f'{{"n": {number}, "error": {{"type": "{kind}"}}}}'
@@ -223,7 +226,13 @@ def plans(dying: Dying) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    "note", [{"version": NOTE_VERSION + 1}, {"data": b"damaged"}, {"data": zlib.compress(b"\x91")}]
+    "note",
+    [
+        {"version": NOTE_VERSION + 1},
+        {"data": b"damaged"},
+        {"data": zlib.compress(b"\x91")},
+        {"data": SHORT},
+    ],
 )
 def test_a_note_that_cannot_be_used_tells_nothing(dying: Dying, note: dict[str, Any]) -> None:
     dying.note(range(SPANS), **note)

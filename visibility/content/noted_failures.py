@@ -54,14 +54,13 @@ def noted(note: FailureNote, content: bytes, failure_id: str) -> Noted | None:
         if not wanted:
             return Noted(bits, ())
         offsets = offsets_of(note.sequences)
-        cells = array("H")
-        cells.frombytes(zlib.decompress(found.columns)[: cells.itemsize * len(offsets)])
-    except (msgspec.MsgspecError, zlib.error):
+        cells = array("H", zlib.decompress(found.columns)[: 2 * len(offsets)])
+        if sys.byteorder == "big":
+            cells.byteswap()
+        pairs = zip(offsets, cells, strict=True)
+        return Noted(bits, array("H", (offset for offset, cell in pairs if cell in wanted)))
+    except (msgspec.MsgspecError, zlib.error, ValueError):
         return None
-    if sys.byteorder == "big":
-        cells.byteswap()
-    pairs = zip(offsets, cells, strict=True)
-    return Noted(bits, array("H", (offset for offset, cell in pairs if cell in wanted)))
 
 
 def offsets_of(sequences: bytes) -> list[int]:
