@@ -36,7 +36,8 @@ class Letters:
 
     def __init__(self, fleet: FleetProcess) -> None:
         self._fleet = fleet
-        self._url = fleet.parts.cluster().hosts[GATEWAY]
+        self.host = HOSTS[0]
+        """The host that is asked."""
         self._client = fleet.client(GATEWAY)
         letters = self._made("inbox-letters")
         self._rescued = self._made("inbox-rescued")
@@ -56,7 +57,8 @@ class Letters:
     def ask(self, page: str, content: object = None) -> Any:
         """The answer of a page of the queue."""
         path = f"api/queues/inbox-letters/{page}"
-        status, said = ask(self._url, self._fleet.credentials, path, content)
+        url = self._fleet.parts.cluster().hosts[self.host]
+        status, said = ask(url, self._fleet.credentials, path, content)
         assert status == 200, said
         return said
 
@@ -78,12 +80,15 @@ class Letters:
         return self.ask("redrives")["redrives"][0]
 
     def hosts(self) -> list[str]:
-        """The leader of the queue's shard, and the two other hosts of its cluster."""
+        """The leader of the queue's shard, and the two other hosts of its cluster. From now on a
+        host of the other cluster is asked."""
         (part,) = self.ask("parts")["parts"]
-        clusters = self._fleet.seen_by(GATEWAY)["clusters"]
+        clusters = self._fleet.seen_by(self.host)["clusters"]
         shards = [shard for cluster in clusters for shard in cluster["shards"]]
         (leader,) = [each["leader"] for each in shards if each["shard"] == part["shard"]]
-        return sorted(HOSTS if leader in HOSTS else SECOND, key=lambda host: host != leader)
+        own, other = (HOSTS, SECOND) if leader in HOSTS else (SECOND, HOSTS)
+        self.host = other[0]
+        return sorted(own, key=lambda host: host != leader)
 
     def rescued(self) -> list[str]:
         """The bodies of all messages that were redriven, in order."""

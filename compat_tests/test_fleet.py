@@ -158,7 +158,7 @@ def test_the_failure_inbox_and_its_redrive_survive_kill_9_of_their_leader(
     """First with a second host of the cluster away, so that nobody can lead: the page says so."""
     letters = Letters(fleet)
     leader, second, third = letters.hosts()
-    inbox = signed_in(browser, fleet, GATEWAY, "/queues/inbox-letters")
+    inbox = signed_in(browser, fleet, letters.host, "/queues/inbox-letters")
     hosts = signed_in(browser, fleet, third, "/hosts")
     inbox.see("All 180 messages, 2 failures.")
     letters.redrive("Tax", len(TAX))
@@ -191,7 +191,7 @@ def test_the_failure_inbox_and_its_redrive_survive_kill_9_of_their_leader(
         row = hosts.page.get_by_role("row", name="inbox-letters").first
         row.get_by_text("60", exact=True).first.wait_for()
     assert (inbox.faults, hosts.faults) == ([], [])
-    eventually(lambda: not fleet.seen_by(GATEWAY)["problems"], within=60)
+    eventually(lambda: not fleet.seen_by(letters.host)["problems"], within=60)
 
 
 def test_any_host_shows_usage_metrics_and_changes_of_all_clusters(fleet: FleetProcess) -> None:
