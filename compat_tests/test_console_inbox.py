@@ -82,6 +82,31 @@ def test_a_count_under_way_says_how_far_it_is(browser: Any, inbox: NodeProcess) 
     assert tab.faults == []
 
 
+def test_while_no_host_leads_it_says_so_and_comes_back_by_itself(
+    browser: Any, inbox: NodeProcess
+) -> None:
+    tab = tab_of(browser, inbox, INBOX)
+    tab.see("All 5 messages, 3 failures.")
+    unknown = dict.fromkeys(("visible", "in_flight", "delayed"))
+    away = {"error": "No host that leads inbox-dead answers now.", "code": "ServiceUnavailable"}
+
+    def leaderless(route: Any) -> None:
+        real = route.fetch()
+        route.fulfill(response=real, json={**real.json(), **unknown})
+
+    tab.page.route("**/queues/inbox-dead", leaderless)
+    tab.page.route("**/failures?*", lambda route: route.fulfill(status=503, json=away))
+    tab.see("The failures cannot be read: no host that leads inbox-dead answers now.")
+    kept = tab.page.get_by_role("article").count()
+    tab.page.unroute("**/failures?*")
+    tab.page.unroute("**/queues/inbox-dead")
+    tab.page.get_by_role("alert").wait_for(state="detached")
+
+    assert kept == 3, "as they were"
+    tab.see("All 5 messages, 3 failures.")
+    assert tab.faults == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_dry_run_has_no_findings_of_axe(browser: Any, inbox: NodeProcess, scheme: str) -> None:
     tab = Tab(browser, inbox.url, color_scheme=scheme)

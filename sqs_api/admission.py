@@ -107,6 +107,7 @@ class AdminSide:
             sealer=shards.sealer,
             readings=Readings(shards.router, owner.catalog, clock.monotonic_s),
             wall_s=clock.wall_s,
+            monotonic_s=clock.monotonic_s,
             bits128=entropy.bits128,
             hosts=hosts,
             account=settings.account,
@@ -142,6 +143,7 @@ class AdminSide:
             clock.monotonic_s,
             worker.recheck_refusal,
         )
+        process.opened.callback(api.close)
         self.pages = AdminPages(
             metrics,
             is_ready,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -25,6 +25,17 @@ T = TypeVar("T")
 Taken = TypeVar("Taken", bound=msgspec.Struct)
 
 
+class Step(NamedTuple):
+    """One of the requests in which a page asks for one thing, for the audit log."""
+
+    of: object
+    """The thing; JSON can tell it."""
+    is_first: bool
+    is_last: bool
+    sums: dict[str, int]
+    """Of this request alone."""
+
+
 class Asked:
     """A request whose signature is valid. An operator who is trusted may do everything."""
 
@@ -41,6 +52,7 @@ class Asked:
         """Details for the audit log; never the body of a message."""
         self.bodies_read: list[str] = []
         """Ids of the messages whose bodies are in the answer."""
+        self.step: Step | None = None
         self.repeatable: Repeatable | None = None
         """The key of a change that may be sent again."""
         self.cookie: str | None = None

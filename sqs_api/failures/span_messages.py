@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from visibility.content.noted_failures import offsets_of
 from visibility.rules.failure_notes import span_bits
 
 _TYPECODES = "HHII"
@@ -107,7 +108,7 @@ class SpanMessages:
             return
         sequences, used, compressed = self._packed
         columns, begin = zlib.decompress(compressed), 0
-        offsets = array("H", _offsets(sequences))
+        offsets = array("H", offsets_of(sequences))
         unpacked = [offsets]
         for typecode in _TYPECODES[1:]:
             column = array(typecode)
@@ -122,11 +123,6 @@ class SpanMessages:
         offsets = self._columns[0]
         place = bisect_left(offsets, offset)
         return place, place < len(offsets) and offsets[place] == offset
-
-
-def _offsets(sequences: bytes) -> list[int]:
-    digits = bin(int.from_bytes(sequences, "little"))[:1:-1]
-    return [offset for offset, digit in enumerate(digits) if digit == "1"]
 
 
 def _little_endian(column: array[int]) -> array[int]:

@@ -14,15 +14,12 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from sqs_api.failures.counted_failures import SpanNote
-from visibility.content.failures import FAILURE_VERSION
+from visibility.content.noted_failures import NOTE_VERSION
 from visibility.contract.failure_note import FailureNote, FailureNotesPage
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.failure_notes import NOTE_BYTES_MAX
 
-_FORM = 1
-"""Version of what a note holds."""
-VERSION = FAILURE_VERSION << 8 | _FORM
 QUIET_LOOKS = 4
 """A span gets a note once it has not changed for so many looks,"""
 LATE_LOOKS = 20
@@ -61,13 +58,13 @@ def note_of(
     sealed, data = notes.seal(queue, zlib.compress(msgspec.msgpack.encode(content), 1))
     if len(data) > NOTE_BYTES_MAX:
         return None
-    return FailureNote(span, VERSION, sequences, sealed, data)
+    return FailureNote(span, NOTE_VERSION, sequences, sealed, data)
 
 
 def content_of(note: FailureNote, notes: Notes) -> SpanNote | None:
     """The content of a note; None if it cannot be used: of another version, or its key is gone.
     Raises QueueError."""
-    data = notes.open(note.sealed, note.data) if note.version == VERSION else None
+    data = notes.open(note.sealed, note.data) if note.version == NOTE_VERSION else None
     if data is None:
         return None
     try:

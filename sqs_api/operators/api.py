@@ -69,7 +69,9 @@ from sqs_api.operators import (
     user_answers,
     user_changes,
 )
+from sqs_api.operators.audit_lines import time_of
 from sqs_api.operators.operator_context import OperatorContext
+from sqs_api.operators.step_lines import StepLines
 from visibility.contract.errors import (
     KmsAccessDenied,
     QueueDoesNotExist,
@@ -147,6 +149,7 @@ class AdminApi:
         self._access = access
         self._queues = queues
         self._audit = audit
+        self._steps = None if audit is None else StepLines(audit)
         self._remembered = RememberedAnswers(now_s, self._context.router.age_s_max)
         if self._shared is not None:
             self._shared.serve(ROUTES, self._answer_here)
@@ -267,7 +270,7 @@ class AdminApi:
         """Record a change, or that bodies were read."""
         reads = READ_BODIES if asked.bodies_read or "search" in asked.noted else None
         event = reads if route.only_reads else route.event
-        if self._audit is None or event is None:
+        if self._audit is None or self._steps is None or event is None:
             return
         sent, caller = asked.sent, asked.caller
         if route.is_of_console:
@@ -276,17 +279,26 @@ class AdminApi:
         else:
             path = sent.target.decode("latin-1")
             about = {"path": path, "asked": _object(sent.body) or None, "answer": answer}
-        self._audit.note(
-            event,
-            account=caller.account,
-            user=caller.user,
-            access_key_id=caller.access_key_id,
-            login=self._admin.login(sent, caller),
-            source_ip=sent.source_ip,
-            outcome=outcome,
+        fields: dict[str, Any] = {
+            "account": caller.account,
+            "user": caller.user,
+            "access_key_id": caller.access_key_id,
+            "login": self._admin.login(sent, caller),
+            "source_ip": sent.source_ip,
+            "outcome": outcome,
             **about,
-            **{"session": self._session_id(sent), **asked.noted},
-        )
+            "session": self._session_id(sent),
+            **asked.noted,
+        }
+        if asked.step is not None and outcome == "ok":
+            self._steps.note(event, asked.step, time_of(self._context.now_ms), fields)
+        else:
+            self._audit.note(event, **fields)
+
+    def close(self) -> None:
+        """Note what is not whole yet."""
+        if self._steps is not None:
+            self._steps.close()
 
     def _session_id(self, sent: AdminRequest) -> str | None:
         sessions = self._context.sessions

@@ -1,4 +1,7 @@
-"""Browsing: pages of messages that match a search, found by a bounded scan.
+"""Browsing: pages of messages that match a search, found by scans that are bounded in time.
+
+A scan asks the shard for page after page; other requests are served between two. The shard itself
+leaves out what does not match by its id, times, source or receives.
 
 A token says how far the scan went: messages that come or go meanwhile move no other to another
 page. A queue of several parts is scanned part by part, in the order of sequences.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
 
 import msgspec
 
@@ -23,8 +27,9 @@ from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.rules.browse import BrowseMessages
 
 _STEP_MESSAGES = 100
-SCANNED_MAX = 5_000
-_SCANNED_BYTES_MAX = 32 << 20
+SCAN_S = 1.0
+"""Time of a scan, after which it says how far it is."""
+_FOUND_BYTES_MAX = 32 << 20
 _PAUSE_BYTES = 256 << 10
 """Opened and searched without a pause: about a millisecond."""
 PHASES = {
@@ -58,6 +63,14 @@ class Scanned(msgspec.Struct, frozen=True):
     position: Position | None
 
 
+class ScannedStates(msgspec.Struct, frozen=True):
+    """Numbers of the messages that match by their state, otherwise as `Scanned`."""
+
+    states: Counter[str]
+    scanned: int
+    position: Position | None
+
+
 class Scan:
     """One scan of a queue."""
 
@@ -76,48 +89,67 @@ class Scan:
         self._parts = {_number(part): part for part in queue.all_parts()}
         self._state = state
         self._search = search
+        self._filter = None if search == MessageFilter() else search
         self._admit = admit
         self._found: list[Opened] = []
+        self._found_bytes = 0
+        self._states = Counter[str]()
+        self._counts = False
+        """True if messages are only counted."""
         self._scanned = 0
-        self._bytes = 0
-        self._paused_at_bytes = 0
+        self._opened_bytes = 0
+        """Since the last pause."""
 
     async def run(self, position: Position, limit: int) -> Scanned:
         """Up to `limit` messages. Raises QueueError."""
+        at = await self._walk(position, limit)
+        return Scanned(self._found, self._scanned, at)
+
+    async def count(self, position: Position) -> ScannedStates:
+        """Count the messages. Raises QueueError."""
+        self._counts = True
+        at = await self._walk(position, _STEP_MESSAGES)
+        return ScannedStates(self._states, self._scanned, at)
+
+    async def _walk(self, position: Position, limit: int) -> Position | None:
+        until_s = self._context.monotonic_s() + SCAN_S
         at: Position | None = position
         while at is not None and not self._is_full(limit):
             at = await self._step(at, limit)
-        return Scanned(self._found, self._scanned, at)
+            await self._pause()
+            if self._context.monotonic_s() >= until_s:
+                break
+        return at
+
+    async def _pause(self) -> None:
+        """Other requests come first."""
+        self._opened_bytes = 0
+        await asyncio.sleep(0)
 
     def _is_full(self, limit: int) -> bool:
-        return (
-            len(self._found) >= limit
-            or self._scanned >= SCANNED_MAX
-            or self._bytes >= _SCANNED_BYTES_MAX
-        )
+        return len(self._found) >= limit or self._found_bytes >= _FOUND_BYTES_MAX
 
     async def _step(self, at: Position, limit: int) -> Position | None:
         """Scan a step; returns the position after it."""
         if at.part not in self._parts:  # it went meanwhile
             return self._next_part(at)
-        phases = PHASES[self._state]
-        is_delayed = phases[at.phase]
-        plain = self._search == MessageFilter() and self._state in ("all", "delayed")
-        wanted = min(limit - len(self._found), _STEP_MESSAGES) if plain else _STEP_MESSAGES
-        page = await self._context.ask(
-            self._asked,
-            BrowseMessages(is_delayed, (at.due_ms, at.sequence), wanted, self._state in _HELD),
-            self._parts[at.part],
-        )
+        is_delayed = PHASES[self._state][at.phase]
+        all_match = self._state in ("all", "delayed") and not self._search.opens
+        wanted = min(limit - len(self._found), _STEP_MESSAGES) if all_match else _STEP_MESSAGES
+        is_held = self._state in _HELD
+        after = (at.due_ms, at.sequence)
+        look = BrowseMessages(is_delayed, after, wanted, is_held, filter=self._filter)
+        page = await self._context.ask(self._asked, look, self._parts[at.part])
         assert isinstance(page, BrowsedPage)
         for number, found in enumerate(page.messages, 1):
-            if self._bytes >= self._paused_at_bytes + _PAUSE_BYTES:
-                self._paused_at_bytes = self._bytes
-                await asyncio.sleep(0)  # other requests come first
+            if self._opened_bytes >= _PAUSE_BYTES:
+                await self._pause()
             self._look(found)
             if self._is_full(limit) and number < len(page.messages):
+                self._scanned += number
                 due_ms = found.due_ms if is_delayed else 0
                 return Position(at.phase, due_ms, found.sequence, at.part)
+        self._scanned += max(page.looked_at, len(page.messages))
         if page.next_token is not None:
             return Position(at.phase, *page.next_token, at.part)
         return self._next_part(at)
@@ -130,17 +162,24 @@ class Scan:
         return Position(at.phase + 1) if at.phase + 1 < len(PHASES[self._state]) else None
 
     def _look(self, found: Browsed) -> None:
-        self._scanned += 1
-        self._bytes += len(found.message.data)
         if self._state not in ("all", found.state):
             return
         stored, lease = found.message, found.lease
         received = stored.receive_count if lease is None else lease.receive_count
         if not matches_outside(self._search, stored, received):
             return
+        if self._counts and not self._search.opens:
+            self._states[found.state] += 1
+            return
+        self._opened_bytes += len(stored.data)
         message = opened(self._context.sealer, found, self._admit)
-        if matches_inside(self._search, message.body or "", message.extras):
+        if not matches_inside(self._search, message.body or "", message.extras):
+            return
+        if self._counts:
+            self._states[found.state] += 1
+        else:
             self._found.append(message)
+            self._found_bytes += len(stored.data)
 
 
 def _number(part: QueueDefinition) -> int:

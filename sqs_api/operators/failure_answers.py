@@ -17,7 +17,7 @@ from sqs_api.failures.failure_index import FAILURES, GroupReport, PartReport
 from sqs_api.operators.filter_fields import may_read
 from sqs_api.operators.mark_answers import ShownMark, events_since
 from sqs_api.operators.operator_context import OperatorContext
-from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 
 _SHOWN = 50
@@ -80,7 +80,7 @@ async def show_failures(
     context: OperatorContext, asked: Asked, listing: FailureListing
 ) -> Failures:
     """The failures of a dead-letter queue, counted over all its messages. Raises
-    InvalidParameterValue for another queue."""
+    InvalidParameterValue for another queue, ServiceUnavailable while no host that leads answers."""
     queue = asked.queue(asked.parts[0])
     if not context.catalog.dead_letter_sources(queue):
         raise InvalidParameterValue(f"{queue.name} is the dead-letter queue of no queue.")
@@ -92,6 +92,8 @@ async def show_failures(
         for said in heard.parts
         for each in msgspec.msgpack.decode(said, type=list[PartReport])
     }
+    if not reports:
+        raise ServiceUnavailable(f"No host that leads {queue.name} answers now.")
     groups = _added(each for report in reports.values() for each in report.groups)
     groups.sort(key=lambda each: _order(listing.sort, each))
     shown = groups[: listing.limit]

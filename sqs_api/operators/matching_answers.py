@@ -7,13 +7,12 @@ match is a task of the shard, see `redrive_answers.py`.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from sqs_api.admin.asked import Asked
+from sqs_api.admin.asked import Asked, Step
 from sqs_api.admin.routes import (
     BROWSE_MESSAGES,
     DELETE_MESSAGES,
@@ -22,7 +21,7 @@ from sqs_api.admin.routes import (
     READ_BODIES,
     Route,
 )
-from sqs_api.operators.browsing import SCANNED_MAX, Scan, Scanned, read_token, write_token
+from sqs_api.operators.browsing import Scan, Scanned, read_token, write_token
 from sqs_api.operators.filter_fields import (
     GivenFilter,
     check_bodies,
@@ -110,10 +109,22 @@ class ExportedMessages(TypedDict):
 async def count_matching(
     context: OperatorContext, asked: Asked, given: MatchingInState
 ) -> MatchingCounts:
-    """Count the messages that match, as a dry run of the others."""
-    found = await _step(context, asked, given, given.state, SCANNED_MAX)
-    states = Counter(each.found.state for each in found.messages)
-    return {"states": states, "scanned": found.scanned, "next": write_token(found.position)}
+    """Count the messages that match, as a dry run of the others. The steps of a count are one line
+    of the audit log."""
+    scan = _scan(context, asked, given, given.state)
+    found = await scan.count(read_token(given.token, given.state))
+    asked.noted["state"] = None if given.state == "all" else given.state
+    asked.step = Step(
+        msgspec.structs.replace(given, token=None),
+        is_first=given.token is None,
+        is_last=found.position is None,
+        sums={"matching": found.states.total(), "scanned": found.scanned},
+    )
+    return {
+        "states": dict(found.states),
+        "scanned": found.scanned,
+        "next": write_token(found.position),
+    }
 
 
 async def delete_matching(
@@ -169,14 +180,19 @@ async def _step(
     context: OperatorContext, asked: Asked, given: MatchingMessages, state: str, limit: int
 ) -> Scanned:
     """Up to so many messages that match. Raises QueueError, AccessDenied."""
+    scan = _scan(context, asked, given, state)
+    return await scan.run(read_token(given.token, state), limit)
+
+
+def _scan(context: OperatorContext, asked: Asked, given: MatchingMessages, state: str) -> Scan:
+    """Raises QueueError, AccessDenied."""
     queue = asked.queue(asked.parts[0])
     asked.check(BROWSE_MESSAGES, queue.name)
     search = given.filter.at(context.now_ms)
     check_reading(asked, queue, search)
     asked.noted["filter"] = shown_filter(search)
     admit: Any = admit_of(asked, queue, may_read(asked, queue))
-    scan = Scan(context, asked, queue, state=state, search=search, admit=admit)
-    return await scan.run(read_token(given.token, state), limit)
+    return Scan(context, asked, queue, state=state, search=search, admit=admit)
 
 
 def _sequences(found: Scanned) -> list[int]:

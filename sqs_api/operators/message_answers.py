@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from cluster.parts.part_requests import that_may_have
-from sqs_api.admin.asked import Asked
+from sqs_api.admin.asked import Asked, Step
 from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, MESSAGES, SEND, Route
 from sqs_api.gateway.payload import PAYLOADS, Payload
 from sqs_api.http.http_limits import BODY_BYTES_MAX
@@ -65,6 +65,12 @@ async def browse_messages(context: OperatorContext, asked: Asked, given: Search)
         asked.bodies_read = [each.found.message.message_id for each in scanned.messages]
     if shown := shown_filter(search):
         asked.noted["search"] = shown
+        asked.step = Step(
+            msgspec.structs.replace(given, token=None),
+            is_first=given.token is None,
+            is_last=bool(scanned.messages) or scanned.position is None,
+            sums={"scanned": scanned.scanned},
+        )
     return {
         "messages": [
             shown_message(queue, message, with_body=reads, body_max=PREVIEW_CHARACTERS)

@@ -39,6 +39,7 @@ class OperatorContext(NamedTuple):
     sealer: Sealer
     readings: Readings
     wall_s: Callable[[], float]
+    monotonic_s: Callable[[], float]
     bits128: Callable[[], int]
     hosts: EveryHost
     account: str

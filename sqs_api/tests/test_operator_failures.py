@@ -20,6 +20,7 @@ from sqs_api.tests.operator_client import Operators, add_user, latest_redrive, m
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled, until
 from visibility.content.failures import Failure
+from visibility.content.noted_failures import NOTE_VERSION
 from visibility.contract.failure_note import FailureNotesPage
 from visibility.contract.model import QueueDefinition
 from visibility.rules.failure_notes import ReadFailureNotes
@@ -130,7 +131,7 @@ async def are_noted(served: Served) -> bool:
     return len(page.notes) == 1
 
 
-@pytest.mark.parametrize("version", [span_notes.VERSION, span_notes.VERSION + 1])
+@pytest.mark.parametrize("version", [NOTE_VERSION, NOTE_VERSION + 1])
 async def test_after_a_restart_what_was_noted_is_not_read_again(data: Path, version: int) -> None:
     """Unless another version found the failures."""
     with patch.object(span_notes, "QUIET_LOOKS", 1), patch.object(failure_index, "LOOK_S", 0.02):
@@ -141,12 +142,12 @@ async def test_after_a_restart_what_was_noted_is_not_read_again(data: Path, vers
     again = Failure((("text", "read again"),))
     with (
         patch.object(queue_pass, "failure_of", lambda body, extras: again),
-        patch.object(span_notes, "VERSION", version),
+        patch("sqs_api.failures.span_notes.NOTE_VERSION", version),
     ):
         async with serving(data) as served:
             after = await all_counted(Operators(served))
 
-    anew = version != span_notes.VERSION
+    anew = version != NOTE_VERSION
     assert counts(after) == ({"read again": 60} if anew else {"A": 30, "B": 30})
     assert all(sum(each["bars"]) == each["messages"] for each in after["failures"])
     assert all(each["sources"] == {"source": each["messages"]} for each in after["failures"])
@@ -193,6 +194,22 @@ async def test_counts_stay_exact_while_messages_come_and_go_over_restarts(data: 
                         there[json.loads(body)["error"]["type"]] -= 1
                     await asyncio.sleep(random.choice((0, 0, 0.03)))
                 there = +there
+
+
+async def test_while_nobody_leads_it_says_so_instead_of_counting_none(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_dead_letters(operators.served, failed("A"))
+    await all_counted(operators)
+
+    async def none_led(*_: object) -> list[object]:
+        return []
+
+    monkeypatch.setattr(failure_index.FailureIndex, "reports", none_led)
+    answer = await operators.get(DEAD)
+
+    assert (answer.status, answer.json["code"]) == (503, "ServiceUnavailable")
+    assert answer.json["error"] == "No host that leads dead answers now."
 
 
 async def test_until_all_are_counted_it_says_so(operators: Operators) -> None:

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 import pytest_asyncio
 
-from sqs_api.operators import matching_answers
+from sqs_api.operators import browsing, matching_answers
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operator_client import Operators, add_user
 from sqs_api.tests.served import Served, serving
@@ -40,7 +40,8 @@ async def steps(operators: Operators, what: str, **given: Any) -> list[Any]:
     with (
         patch.object(matching_answers, "_STEP_MAX", 2),
         patch.object(matching_answers, "_EXPORTED_MAX", 2),
-        patch.object(matching_answers, "SCANNED_MAX", 2),
+        patch.object(browsing, "SCAN_S", 0.0),
+        patch.object(browsing, "_STEP_MESSAGES", 2),
     ):
         while not found or found[-1]["next"]:
             token = found[-1]["next"] if found else None

@@ -204,7 +204,8 @@ async def test_a_message_is_found_by_its_id_and_its_source(operators: Operators)
 async def test_a_scan_is_bounded_tells_how_far_it_got_and_goes_on(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browsing, "SCANNED_MAX", 4)
+    monkeypatch.setattr(browsing, "SCAN_S", 0.0)
+    monkeypatch.setattr(browsing, "_STEP_MESSAGES", 4)
     await operators.served.send(*"aaaaaaaab")
 
     first = await operators.seen("queues/q/messages", text="b")

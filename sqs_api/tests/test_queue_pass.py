@@ -11,8 +11,9 @@ import pytest
 from sqs_api.failures import counted_failures, queue_pass
 from sqs_api.failures.counted_failures import Counted
 from sqs_api.failures.queue_pass import PENDING_MAX, QueuePass
-from sqs_api.failures.span_notes import LATE_LOOKS, QUIET_LOOKS, VERSION, content_of
+from sqs_api.failures.span_notes import LATE_LOOKS, QUIET_LOOKS, content_of
 from visibility.content.content import Extras, unpack, with_body
+from visibility.content.noted_failures import NOTE_VERSION
 from visibility.contract.errors import KmsDisabled, ServiceUnavailable
 from visibility.contract.failure_note import FailureNote, FailureNotesPage
 from visibility.contract.model import QueueDefinition
@@ -268,7 +269,7 @@ async def test_messages_under_other_keys_are_never_noted() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"version": VERSION - 1}, {"sealed": 8}, {"data": b"no note"}],
+    [{"version": NOTE_VERSION - 1}, {"sealed": 8}, {"data": b"no note"}],
     ids=["version", "key", "content"],
 )
 async def test_notes_that_cannot_be_used_are_made_anew(other: dict[str, object]) -> None:

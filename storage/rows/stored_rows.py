@@ -207,6 +207,20 @@ class StoredRows:
             size -= len(message.data)
         return Page(found, None)
 
+    def search_line(
+        self, queue: QueueState, from_sequence: int, until_sequence: int, part: bytes
+    ) -> Iterator[tuple[int, int, StoredMessage | None]]:
+        """See `Rows.search_line`."""
+        begin = message_key(queue.queue_id, from_sequence)
+        end = message_key(queue.queue_id, until_sequence)
+        passed_by = queue.quarantined
+        for key, value in walk_messages(self.store, begin, end, passed_by, queue.spans):
+            sequence = number_of(key)
+            if sequence not in passed_by:
+                has_part = part in value
+                message = decode_row(StoredMessage, key, value) if has_part else None
+                yield sequence, len(value), message
+
     def level_line(
         self, queue: QueueState, level: int, from_sequence: int, *, messages: int, size: int
     ) -> Page:

@@ -27,13 +27,15 @@ class Browsed(msgspec.Struct, frozen=True):
 
 
 class BrowsedPage(msgspec.Struct, frozen=True):
-    """Messages in stable order; `next_token` continues after them, None at the end."""
+    """Messages in stable order; `next_token` continues after them, None at the end. `looked_at`
+    counts them together with those that a filter left out; a version before has 0."""
 
     messages: list[Browsed]
     next_token: tuple[int, int] | None
     end: int = 0
     """The last sequence that the queue gave to a message, of pages of those that are not
     delayed."""
+    looked_at: int = 0
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -6,14 +6,19 @@ messages by the end of their delay), which a message keeps while it stays in its
 
 from __future__ import annotations
 
+from visibility.content.filters import matches_outside
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.move_task import MessageFilter
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
+from visibility.rules.failure_pages import FailurePage, FailureWalk
 from visibility.rules.hold_messages import held_leases, needs_release
 from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.order import Order
 from visibility.rules.orders import order_of
+from visibility.state.failure_notes import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -21,6 +26,12 @@ from visibility.state.stamp import Stamp
 
 BROWSE_MAX = 100
 _PAGE_BYTES = 4 << 20
+SEARCHED_MAX = 400
+"""Messages that a page with a filter looks at: about a millisecond;"""
+_DECODED_AS = 4
+"""one that is decoded counts as so many that are not."""
+_SEARCHED_BYTES = 1 << 20
+"""The same for their rows, unless the first one is larger."""
 
 
 class BrowseMessages(Operation, frozen=True):
@@ -28,6 +39,8 @@ class BrowseMessages(Operation, frozen=True):
 
     Either the delayed ones or all others, or the `held` ones alone, up to `limit` of them after
     `after`, a page's `next_token`. With `newest`, of the others at most the last `limit` sequences.
+    A `filter` leaves out messages that do not fulfil its conditions on what is stored beside their
+    content, unless `held` ones are asked for.
     """
 
     delayed: bool = False
@@ -35,6 +48,7 @@ class BrowseMessages(Operation, frozen=True):
     limit: int = 100
     held: bool = False
     newest: bool = False
+    filter: MessageFilter | None = None
 
 
 def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -47,21 +61,29 @@ def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) ->
     if operation.held:
         return _held(shard, queue, after[1], limit), ()
     if operation.delayed:
-        return _delayed(shard, queue, after, limit), ()
+        return _delayed(shard, queue, after, limit, operation.filter), ()
     first = after[1] + 1
     if operation.newest:
         first = max(first, queue.next_sequence - limit)
+    if operation.filter is not None:
+        return _searched(shard, request.queue, queue, first, limit, operation.filter), ()
     return _present(shard, request.queue, queue, first, limit), ()
 
 
 def _delayed(
-    shard: ShardState, queue: QueueState, after: tuple[int, int], limit: int
+    shard: ShardState,
+    queue: QueueState,
+    after: tuple[int, int],
+    limit: int,
+    wanted: MessageFilter | None,
 ) -> BrowsedPage:
     page = shard.rows.delayed(queue.queue_id, limit, after=after, quarantined=queue.quarantined)
     found = [
-        Browsed(sequence, "delayed", message, None, due_ms) for due_ms, sequence, message in page
+        Browsed(sequence, "delayed", message, None, due_ms)
+        for due_ms, sequence, message in page
+        if wanted is None or matches_outside(wanted, message, message.receive_count)
     ]
-    return BrowsedPage(found, page[-1][:2] if page else None)
+    return BrowsedPage(found, page[-1][:2] if page else None, looked_at=len(page))
 
 
 def _held(shard: ShardState, queue: QueueState, after: int, limit: int) -> BrowsedPage:
@@ -102,22 +124,69 @@ def _present(
         spans=queue.spans,
     )
     order = order_of(definition.settings)
-    found = []
-    for sequence, message in page.messages:
-        entry = queue.entries.get(sequence)
-        if entry is None:
-            lease = order.history_of(shard.rows, queue, sequence, message)
-            found.append(Browsed(sequence, "visible", message, lease, 0))
-        elif entry.lease.is_held and sequence in queue.holds:
-            found.append(_as_held(queue, sequence, message))
-        elif entry.hidden:
-            is_endless = entry.lease.is_taken or entry.lease.is_prepared
-            due_ms = 0 if is_endless else entry.lease.receivable_at_ms
-            found.append(Browsed(sequence, "in flight", message, entry.lease, due_ms))
-        else:
-            found.append(Browsed(sequence, "visible", message, entry.lease, 0))
+    found = [_as_present(shard, order, queue, *each) for each in page.messages]
     token = (0, page.next_sequence - 1) if page.next_sequence is not None else None
-    return BrowsedPage(found, token, queue.next_sequence - 1)
+    return BrowsedPage(found, token, queue.next_sequence - 1, len(found))
+
+
+def _searched(
+    shard: ShardState,
+    definition: QueueDefinition,
+    queue: QueueState,
+    first: int,
+    limit: int,
+    wanted: MessageFilter,
+) -> BrowsedPage:
+    """The same, of those that match. An id is in a message's row as it is written, so others need
+    not be decoded; of a failure, notes tell where its messages may be."""
+    order, part = order_of(definition.settings), (wanted.message_id or "").encode()
+    first, end = max(first, queue.floor), queue.next_sequence - 1
+    until = max(end + 1, first)
+    if wanted.failure is not None:
+        walk = FailureWalk(shard, queue, wanted.failure, Walked())
+        noted = walk.page(first, until, messages=limit, size=_PAGE_BYTES)
+        if isinstance(noted, FailurePage):
+            shown = [_as_present(shard, order, queue, *each) for each in noted.messages]
+            matching = [each for each in shown if _is_wanted(wanted, each)]
+            token = (0, noted.cursor - 1) if noted.cursor < until else None
+            return BrowsedPage(matching, token, end, noted.looked_at(noted.cursor))
+        until = noted
+    found: list[Browsed] = []
+    looked_at = size = cost = 0
+    for sequence, row_bytes, message in shard.rows.search_line(queue, first, until, part):
+        if cost >= SEARCHED_MAX or size >= _SEARCHED_BYTES or len(found) >= limit:
+            return BrowsedPage(found, (0, sequence - 1), end, looked_at)
+        looked_at += 1
+        size += row_bytes
+        cost += 1
+        if message is not None:
+            cost += _DECODED_AS - 1
+            each = _as_present(shard, order, queue, sequence, message)
+            if _is_wanted(wanted, each):
+                found.append(each)
+    return BrowsedPage(found, (0, until - 1) if until <= end else None, end, looked_at)
+
+
+def _is_wanted(wanted: MessageFilter, found: Browsed) -> bool:
+    message, lease = found.message, found.lease
+    received = message.receive_count if lease is None else lease.receive_count
+    return matches_outside(wanted, message, received)
+
+
+def _as_present(
+    shard: ShardState, order: Order, queue: QueueState, sequence: int, message: StoredMessage
+) -> Browsed:
+    entry = queue.entries.get(sequence)
+    if entry is None:
+        lease = order.history_of(shard.rows, queue, sequence, message)
+        return Browsed(sequence, "visible", message, lease, 0)
+    if entry.lease.is_held and sequence in queue.holds:
+        return _as_held(queue, sequence, message)
+    if entry.hidden:
+        is_endless = entry.lease.is_taken or entry.lease.is_prepared
+        due_ms = 0 if is_endless else entry.lease.receivable_at_ms
+        return Browsed(sequence, "in flight", message, entry.lease, due_ms)
+    return Browsed(sequence, "visible", message, entry.lease, 0)
 
 
 OPERATIONS: Operations = {BrowseMessages: OperationKind(decide_browse_messages, BrowsedPage)}

@@ -11,10 +11,12 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MovePlan, Planned
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
+from visibility.rules.failure_pages import FailurePage, FailureWalk
 from visibility.rules.move_steps import Search, edited_in, target_of
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.selected import is_hidden, selected
+from visibility.state.failure_notes import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -63,16 +65,25 @@ def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outco
         planning.refuse(GONE, len(chosen) - len(found))
         return planning.plan(found, None), ()
     first = max(operation.from_sequence, queue.floor)
+    end = until = max(queue.next_sequence, first)
+    if planning.may_skip and operation.filter is not None and operation.filter.failure is not None:
+        walk = FailureWalk(shard, queue, operation.filter.failure, Walked())
+        noted = walk.page(first, end, messages=_STEP_MESSAGES, size=_FILTERED_BYTES)
+        if isinstance(noted, FailurePage):
+            planning.passed_by(noted.looked_at(noted.cursor) - len(noted.messages))
+            return planning.plan(noted.messages, noted.cursor if noted.cursor < end else None), ()
+        until = noted
     page = shard.rows.line(
         queue.queue_id,
         first,
-        max(queue.next_sequence, first),
+        until,
         messages=_STEP_MESSAGES,
         size=_FILTERED_BYTES if operation.filter or operation.edit else _STEP_BYTES,
         quarantined=queue.quarantined,
         spans=queue.spans,
     )
-    return planning.plan(page.messages, page.next_sequence), ()
+    next_sequence = page.next_sequence or (until if until < end else None)
+    return planning.plan(page.messages, next_sequence), ()
 
 
 class _Planning:
@@ -98,6 +109,15 @@ class _Planning:
         self._groups = dict.fromkeys(wanted.groups)
         self._planned = wanted.planned
         self._passed = self._expiring = self._overtaking = 0
+
+    @property
+    def may_skip(self) -> bool:
+        """False if messages that stay must be looked at, too: others may overtake them."""
+        return not self._locks_groups
+
+    def passed_by(self, messages: int) -> None:
+        """Count messages that do not match."""
+        self._passed += messages
 
     def refuse(self, reason: str, messages: int = 1) -> None:
         """Count messages that stay."""

@@ -31,6 +31,7 @@ from visibility.contract.time_to_live import expiry
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
+from visibility.rules.failure_pages import FailurePage, FailureWalk
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
 from visibility.rules.message_events import MessagesMoved, Move
@@ -51,6 +52,7 @@ from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.retention import TooOld
 from visibility.rules.room import Room, takes
 from visibility.rules.selected import is_hidden
+from visibility.state.failure_notes import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -153,6 +155,7 @@ class _Moving:
         self._departures = Departures(shard, definition, stamp)
         self._freed: dict[bytes, None] = {}
         self._looked_at = 0
+        self._by_notes: FailurePage | None = None
         self._at = 0
         """The sequence looked at last."""
         self._stayed = 0
@@ -281,14 +284,16 @@ class _Moving:
     ) -> tuple[tuple[Event, ...], int | None]:
         """The step. `is_last`: the task ends with it; `is_over`: nothing is left to move;
         `wait_ms`: the pause after a step that changes nothing."""
-        now_ms = self._stamp.now_ms
+        now_ms, looked_at = self._stamp.now_ms, self._looked_at
+        if self._by_notes is not None:
+            looked_at = self._by_notes.looked_at(cursor)
         task = msgspec.structs.replace(
             self._task,
             moved=self._task.moved + self._moved,
             cursor=cursor,
             failure_reason=self._reason,
             stayed=self._task.stayed + self._stayed,
-            looked_at=self._task.looked_at + self._looked_at,
+            looked_at=self._task.looked_at + looked_at,
         )
         for group in self._freed:
             self._book(self._definition).settle(group, (), [])
@@ -317,17 +322,33 @@ class _Moving:
         if task.picked is not None:
             found, cursor = self._selected(task.picked, allowed)
             return found, cursor, cursor == len(task.picked)
+        first, until = max(task.cursor, self._queue.floor), task.until_sequence
+        if task.filter is not None and task.filter.failure is not None:
+            found_by_notes = self._noted(task.filter.failure, first)
+            if isinstance(found_by_notes, FailurePage):
+                self._by_notes = found_by_notes
+                cursor = found_by_notes.cursor
+                return found_by_notes.messages, cursor, cursor >= until
+            until = found_by_notes
         page = self._shard.rows.line(
             self._queue.queue_id,
-            max(task.cursor, self._queue.floor),
-            task.until_sequence,
+            first,
+            until,
             messages=_FILTERED_MESSAGES if task.opens else allowed,
             size=_FILTERED_BYTES if task.opens else _CHUNK_BYTES,
             quarantined=self._queue.quarantined,
             spans=self._queue.spans,
         )
-        cursor = page.next_sequence or task.until_sequence
-        return page.messages, cursor, page.next_sequence is None
+        cursor = page.next_sequence or until
+        return page.messages, cursor, cursor >= task.until_sequence
+
+    def _noted(self, failure_id: str, first: int) -> FailurePage | int:
+        """Messages that may have a failure, from a sequence on; see `FailureWalk`."""
+        notes, task = self._queue.failure_notes, self._task
+        walked = Walked() if notes is None else notes.walked_by(task.task_id)
+        walked.pass_by(first)
+        walk = FailureWalk(self._shard, self._queue, failure_id, walked)
+        return walk.page(first, task.until_sequence, messages=_FILTERED_MESSAGES, size=_CHUNK_BYTES)
 
     def _selected(
         self, selected: list[int], allowed: int

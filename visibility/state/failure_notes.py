@@ -9,22 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from visibility.content.noted_failures import Noted
 from visibility.rows.row_changes import Changes
-from visibility.rows.row_keys import FAILURE_NOTE, row_key
+from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
 
 _GONE_MAX = 10_000
+
+
+class Walked:
+    """The messages of spans under way, as notes told before they went; for one task and failure."""
+
+    __slots__ = ("spans", "task_id")
+
+    def __init__(self, task_id: str = "") -> None:
+        self.task_id = task_id
+        self.spans: dict[int, Noted] = {}
+
+    def pass_by(self, sequence: int) -> None:
+        """Forget the spans before that of a sequence."""
+        for span in [each for each in self.spans if each < sequence >> SPAN_BITS]:
+            del self.spans[span]
 
 
 class FailureNotes:
     """Volatile: a start knows of no opened span, and of none without a note."""
 
-    __slots__ = ("_gone", "opened")
+    __slots__ = ("_gone", "opened", "walked")
 
     def __init__(self) -> None:
         self.opened: set[int] = set()
         """Spans that have not changed since they were opened."""
         self._gone: set[int] = set()
         """Spans whose notes were removed, so that this is recorded once. Bounded."""
+        self.walked = Walked()
+        """Of the active move task."""
+
+    def walked_by(self, task_id: str) -> Walked:
+        """That of a task, begun anew for another one."""
+        if self.walked.task_id != task_id:
+            self.walked = Walked(task_id)
+        return self.walked
 
     def open(self, spans: Collection[int]) -> None:
         """Watch these spans, and no others, until they change."""

@@ -8,7 +8,7 @@ read changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -132,6 +132,12 @@ class Rows(Protocol):
         Includes received ones, but not delayed or `quarantined` ones. Where a scan cannot pass,
         messages are looked up one by one, only in `spans` if these are given.
         """
+
+    def search_line(
+        self, queue: QueueState, from_sequence: int, until_sequence: int, part: bytes
+    ) -> Iterator[tuple[int, int, StoredMessage | None]]:
+        """(sequence, bytes of its row, message) of the messages that `line` gives, None for one
+        whose row, as it is stored, does not have the `part`: it is not decoded."""
 
     def level_line(
         self, queue: QueueState, level: int, from_sequence: int, *, messages: int, size: int

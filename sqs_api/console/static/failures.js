@@ -17,8 +17,9 @@ const ORDERS = [["messages", "Most messages"], ["last", "Latest"], ["first", "Ol
 const NAMES = { fields: "fields", text: "text" };
 
 /**
- * The failures, read again when the number of messages has changed: `changed` tells it. Not more
- * often, since each look at what bodies say is in the audit log.
+ * The failures, read again when the number of messages has changed, or could not be read: `changed`
+ * tells it, null while nobody knows. Not more often, since each look at what bodies say is in the
+ * audit log.
  */
 export function failures(queue, signal, fail) {
   const { name } = queue;
@@ -56,9 +57,11 @@ export function failures(queue, signal, fail) {
   list.read();
   return {
     place: el("section", { class: "failures" }, el("h2", {}, "Failures"), list.place),
-    changed: (now) => {
-      if (stored >= 0 && now !== stored && list.state.value?.is_exact) list.read();
-      stored = now;
+    changed: (/** @type {number | null} */ now) => {
+      const { value, failure } = list.state;
+      const isOther = stored >= 0 && now !== stored && value?.is_exact;
+      if (now === null ? !failure : isOther || failure) list.read();
+      stored = now ?? stored;
     },
   };
 }

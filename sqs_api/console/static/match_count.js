@@ -6,7 +6,7 @@ import { button, el, patch } from "./dom.js";
 import { numbered } from "./filters.js";
 import { count } from "./format.js";
 
-const STEPS = 10; // of up to 5,000 messages each
+const STEPS = 10; // of a second each at most
 
 export class MatchCount {
   /** @param {AbortSignal} signal @param {(error: Error) => void} fail */

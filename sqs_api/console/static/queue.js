@@ -32,7 +32,8 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
       if (showsFailures(queue)) inbox = failures(queue, signal, fail);
       fill(past, inbox?.place, charts(name, query, signal, fail));
     }
-    inbox?.changed((queue.visible ?? 0) + (queue.in_flight ?? 0) + (queue.delayed ?? 0));
+    const { visible, in_flight: inFlight, delayed } = queue; // null while no host leads
+    inbox?.changed(visible === null ? null : visible + (inFlight ?? 0) + (delayed ?? 0));
     patch(rest, links(queue), settings(queue), same(queue));
     return [
       actions(queue, { hasArchive, grafanaUrl }, now.read, fail),
