@@ -98,6 +98,7 @@ async function show() {
   for (const each of links)
     if (path.startsWith(each.hash.slice(1))) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
+  showLink(document.querySelector("header nav a[aria-current]"));
   shownPath = pathOf(location.hash);
   showCrumbs(crumbs, shownPath);
   restoreScroll(signal);
@@ -115,6 +116,12 @@ async function show() {
     if (!signal.aborted || error.needsSignIn) fail(error);
     else if (error.name !== "AbortError") notice(error.message, "error");
   }
+}
+
+/** On a phone the links are a line that scrolls. */
+function showLink(/** @type {HTMLElement | null} */ current) {
+  const line = current?.parentElement;
+  if (line) line.scrollLeft = current.offsetLeft - line.offsetLeft - line.clientWidth / 3;
 }
 
 /** Show why something did not work. */
@@ -143,7 +150,7 @@ async function showCaller() {
   setTimeout(() => import("./shortcuts.js").catch(() => null), WATCH_AFTER_MS); // the first key waits for nothing
   fill(
     place,
-    el("span", { title: "account and region" }, `${account} · ${region}`),
+    el("span", { class: "place", title: "account and region" }, `${account} · ${region}`),
     isOpen ? el("span", {}, "open mode") : link(user ?? "root", "#/sessions", { title: "your sessions" }),
     link("API", "#/api"),
     !isOpen && button("Sign out", leaveService, { busy: "Signing out …" }),
