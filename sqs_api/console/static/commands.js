@@ -95,6 +95,9 @@ export function send(queue, message) {
   if (message.deduplication_id)
     options.push(`--message-deduplication-id ${quoted(message.deduplication_id)}`);
   if (message.delay_s) options.push(`--delay-seconds ${message.delay_s}`);
+  const attributes = Object.entries(message.attributes ?? {}).map(([name, { type, value, binary }]) =>
+    [name, { DataType: type, ...(value === undefined ? { BinaryValue: binary } : { StringValue: value }) }]);
+  if (attributes.length) options.push(`--message-attributes ${json(Object.fromEntries(attributes))}`);
   return aws("send-message", ...options);
 }
 

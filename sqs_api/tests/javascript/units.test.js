@@ -8,7 +8,7 @@ globalThis.location = { origin: "https://queues.example" };
 const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
-const { hitsOf } = await import("./static/hits.js");
+const { hitsOf, textHits } = await import("./static/hits.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
 const { RANGES, pointAt, ticksOf, topOf } = await import("./static/axes.js");
@@ -173,6 +173,9 @@ test("what a user types cannot leave its place in a command", () => {
       + "  --message-body '$(reboot) `reboot` '\\''x'\\''' \\\n"
       + "  --message-group-id 'g;h'",
   );
+  const attributes = { n: { type: "Number", value: "1" }, b: { type: "Binary", binary: "AA==" } };
+  assert.match(commands.send(QUEUE, { body: "x", attributes }),
+    /--message-attributes '{"n":{"DataType":"Number","StringValue":"1"},"b":{"DataType":"Binary","BinaryValue":"AA=="}}'$/);
 });
 
 // -- resources ---------------------------------------------------------------------------------------
@@ -520,6 +523,15 @@ test("hits are where the filter found something", () => {
   assert.deepEqual(marked(body, { json: "n=1" }), []);
   assert.deepEqual(marked(body, { json: "other" }), ['"other"']);
   assert.deepEqual(marked("a.b a+b", { text: "a+b" }), ["a+b"]);
+});
+
+const { nextHit } = await import("./static/editor.js");
+
+test("a text is found in any case, and the steps go round", () => {
+  assert.deepEqual(textHits("ab(AB", "ab("), [[0, 3]]);
+  assert.deepEqual(textHits("aaaa", "aa"), [[0, 2], [2, 4]]);
+  assert.deepEqual(textHits("abc", ""), []);
+  assert.deepEqual([[-1, 1, 3], [2, 1, 3], [0, -1, 3], [-1, -1, 3], [0, 1, 0]].map((each) => nextHit(...each)), [0, 0, 2, 2, -1]);
 });
 
 const { bytesOf, jsonFault, placeText, refusal } = await import("./static/body_check.js");
