@@ -73,8 +73,17 @@ export function untag(queue, keys) {
   return aws("untag-queue", urlOf(queue), `--tag-keys ${keys.map(quoted).join(" ")}`);
 }
 
+/** A copy now; three hosts on this machine, to try. */
+export function backup() {
+  return [holdfast("backup /mnt/other/today"), "holdfast cluster try"];
+}
+
 export function clusterStatus() {
   return holdfast("cluster status");
+}
+
+export function addCluster() {
+  return "holdfast fleet add-cluster --hosts d,e,f";
 }
 
 export function fleetPlan() {

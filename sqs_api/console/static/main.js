@@ -132,7 +132,8 @@ function fail(error) {
     leave();
     showSignIn(view, error.message, showAnew);
   } else if (view.childElementCount === 0 || error.status === 404 || error.endsScreen) {
-    fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message));
+    fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message),
+      el("p", { class: "actions" }, button("Try again", showAnew), link("All queues", "#/queues", { class: "button" })));
   } else {
     notice(error.message, "error");
   }
@@ -146,6 +147,7 @@ async function showCaller() {
     const { needs = "" } = each.dataset;
     each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
   }
+  showLink(document.querySelector("header nav a[aria-current]"));
   finder.hidden = false;
   setTimeout(() => import("./shortcuts.js").catch(() => null), WATCH_AFTER_MS); // the first key waits for nothing
   fill(

@@ -14,7 +14,7 @@ const { path } = await import("./static/lines.js");
 const { RANGES, pointAt, ticksOf, topOf } = await import("./static/axes.js");
 const { encoded, queryOf, signedHeaders } = await import("./static/signing.js");
 const { patchIn, patchOf } = await import("./static/edit.js");
-const { eventText, timeText } = await import("./static/timeline.js");
+const { eventText, timesOf } = await import("./static/timeline.js");
 const commands = await import("./static/commands.js");
 
 function cases(name, of, table) {
@@ -49,7 +49,9 @@ cases("eventText", eventText, [
   [{ what: "held", by: "ann", text: null }, "Held by ann"],
   [{ what: "noted", by: "ann", text: "Anything" }, "Anything by ann"],
 ]);
-cases("timeText", (entry) => timeText(entry, HOUR), [
+const timesText = (entry) => timesOf(entry, HOUR).map((part) => (typeof part === "number" ? instant(part) : part)).join("");
+
+cases("timesOf", timesText, [
   [{ what: "sent", at_ms: HOUR }, "1970-01-01 01:00:00 UTC"],
   [{ what: "redriven", at_ms: 0 }, "time not kept"],
   [{ what: "received", at_ms: 0, first_ms: 0, count: 2 }, "times not kept"],
