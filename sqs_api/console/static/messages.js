@@ -173,6 +173,7 @@ export async function showMessages(screen) {
     const [, ...others] = COLUMNS;
     const body = others.pop() ?? [];
     const shown = [[pickAll(list.place), "pick"], ...others, ...columns.columns, body];
+    columns.offer(found.flatMap(({ body }) => body ?? []));
     const shared = sharedBy(found.map((each) => each.body ?? ""));
     return table(shown, found.map((each) => messageRow(each, shown, shared)), "Messages");
   }

@@ -436,7 +436,13 @@ cases("placeOf", ([host, more]) => placeOf({ voters: ["a", "b", "c"], leader: "a
   [["d", {}], ": "],
 ]);
 
-const { pathsOf, sharedBy, valueAt } = await import("./static/columns.js");
+const { pathsIn, pathsOf, sharedBy, valueAt } = await import("./static/columns.js");
+
+test("columns are offered by what looks like an error, then by what differs", () => {
+  const bodies = [{ v: 1, n: 1, items: [{ sku: "A" }], error: { code: 7 } }, { v: 1, n: 2, items: [{ sku: "A" }] }];
+  assert.deepEqual(pathsIn([...bodies.map((each) => JSON.stringify(each)), "no JSON"]),
+    ["error.code", "n", "v", "items[0].sku"]);
+});
 
 cases("pathsOf", (text) => pathsOf(text).join("|"), [[" error.type,, a ,a", "error.type|a"], ["", ""], ["1,2,3,4,5,6,7", "1|2|3|4|5|6"]]);
 cases("valueAt", ([body, path]) => valueAt(body, path), [
