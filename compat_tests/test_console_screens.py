@@ -49,6 +49,28 @@ def test_attributes_are_edited_and_a_refusal_stands_beside_them(
     assert tab.faults == []
 
 
+def test_times_are_written_with_units_and_choices_are_picked(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="timed")
+    tab = tab_of(browser, opened, "/queues/timed/edit")
+    form = tab.page.get_by_role("form", name="Attributes")
+    timeout = form.get_by_label("VisibilityTimeout")
+    timeout.fill("13h")
+    form.get_by_text("must be 0s to 12h").wait_for()
+    timeout.fill("2h 5m")
+    form.get_by_text("2h 5m; 0s to 12h").wait_for()
+    form.get_by_label("SqsManagedSseEnabled").select_option("false")
+    form.get_by_role("button", name="Save").click()
+    tab.see("Attributes: saved.")
+    found = attributes(client, "timed")
+
+    assert (found["VisibilityTimeout"], found["SqsManagedSseEnabled"]) == ("7500", "false")
+    assert tab.findings() == []
+    assert tab.faults == []
+
+
 def test_a_policy_is_set_refused_and_removed(browser: Any, opened: NodeProcess) -> None:
     client = sqs(opened)
     client.create_queue(QueueName="policed")

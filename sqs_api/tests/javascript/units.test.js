@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 globalThis.location = { origin: "https://queues.example" };
 
-const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, span } = await import("./static/format.js");
+const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, secondsOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
@@ -284,11 +284,18 @@ test("yesterday is a day of this clock", () => {
   assert.equal(until, new Date(2026, 10, 25).getTime());
 });
 
-cases("rangeText", (name) => rangeText(name, "90"), [
-  ["VisibilityTimeout", "1m 30s; 0s to 12h"],
-  ["MaximumMessageSize", "90 bytes; 1,024 bytes to 1,048,576 bytes"],
-  ["KmsMasterKeyId", ""],
+cases("rangeText", ([name, value]) => rangeText(name, value), [
+  [["VisibilityTimeout", "90"], "1m 30s; 0s to 12h"],
+  [["VisibilityTimeout", "2h 5m"], "2h 5m; 0s to 12h"],
+  [["VisibilityTimeout", "13h"], "must be 0s to 12h"],
+  [["VisibilityTimeout", "soon"], "must be 0s to 12h"],
+  [["MaximumMessageSize", "2048"], "2,048 bytes; 1,024 bytes to 1,048,576 bytes"],
+  [["MaximumMessageSize", "90"], "must be 1,024 bytes to 1,048,576 bytes"],
+  [["KmsMasterKeyId", ""], ""],
 ]);
+
+cases("secondsOf", secondsOf, [["90", 90], ["1m 30s", 90], ["4d", 345600], ["1d2h", 93600], ["", null], ["-1", null], ["1.5h", null], ["5x", null]]);
+
 
 test("a form makes the request of a queue with its dead-letter queue", () => {
   const given = { VisibilityTimeout: 60, MessageRetentionPeriod: 4, DelaySeconds: 0, ReceiveMessageWaitTimeSeconds: 0 };
