@@ -115,6 +115,9 @@ def test_tags_are_added_changed_and_removed(browser: Any, opened: NodeProcess) -
     form = tab.page.get_by_role("form", name="Tags")
     form.get_by_label("Value").nth(0).fill("b")
     form.get_by_role("button", name="Remove tag cost").click()
+    form.get_by_text("Tags that change how the queue works").click()
+    form.get_by_role("button", name="Add tag holdfast:ttl").click()
+    tab.page.keyboard.type("600")
     form.get_by_role("button", name="Add a tag").click()
     form.get_by_label("Key").last.fill("stage")
     form.get_by_label("Value").last.fill("it's live")
@@ -125,7 +128,11 @@ def test_tags_are_added_changed_and_removed(browser: Any, opened: NodeProcess) -
 
     assert "tag-queue" in shown
     assert "--tag-keys cost" in shown
-    assert client.list_queue_tags(QueueUrl="tagged")["Tags"] == {"team": "b", "stage": "it's live"}
+    assert client.list_queue_tags(QueueUrl="tagged")["Tags"] == {
+        "team": "b",
+        "stage": "it's live",
+        "holdfast:ttl": "600",
+    }
 
 
 def test_charts_have_a_text_and_a_table_of_their_numbers(browser: Any, opened: NodeProcess) -> None:

@@ -178,6 +178,7 @@ function entryRows(entry, opened, again) {
     entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? "",
     [
       entry.action.replace(/^holdfast:/, ""),
+      el("div", { class: "hint narrow" }, nameOf((entry.queue ?? "").replaceAll("/", ":"))),
       entry.denied && [" ", el("strong", { class: "urgent" }, `denied: ${entry.outcome}`)],
       !entry.denied && entry.outcome && entry.outcome !== "ok" && [" ", el("span", { class: "urgent" }, entry.outcome)],
     ],

@@ -225,7 +225,13 @@ function tagsForm(queue, fail) {
   }
 
   Object.entries(queue.tags).forEach(([key, value]) => add(key, value));
-  const own = el("dl", { class: "hint" }, queue.own_tags.map((each) =>
-    [el("dt", {}, `${each.key}: ${each.values}`), el("dd", {}, each.meaning)]));
+  const start = ({ key }) => {
+    if (!pairs.some(([{ value }]) => value === key)) add(key);
+    pairs.find(([{ value }]) => value === key)?.[1].focus();
+  };
+  const own = el("details", { class: "filter" }, el("summary", {}, "Tags that change how the queue works"),
+    el("dl", { class: "own" }, queue.own_tags.map((each) => [
+      el("dt", {}, button(each.key, () => start(each), { class: "small", "aria-label": `Add tag ${each.key}` })),
+      el("dd", {}, each.meaning, el("div", { class: "hint" }, `Value: ${each.values}`))])));
   return editForm("Tags", [list, button("Add a tag", () => add()), own], lines, save, fail);
 }
