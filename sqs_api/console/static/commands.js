@@ -104,10 +104,15 @@ export function send(queue, message) {
   if (message.deduplication_id)
     options.push(`--message-deduplication-id ${quoted(message.deduplication_id)}`);
   if (message.delay_s) options.push(`--delay-seconds ${message.delay_s}`);
-  const attributes = Object.entries(message.attributes ?? {}).map(([name, { type, value, binary }]) =>
-    [name, { DataType: type, ...(value === undefined ? { BinaryValue: binary } : { StringValue: value }) }]);
-  if (attributes.length) options.push(`--message-attributes ${json(Object.fromEntries(attributes))}`);
+  const { attributes = {} } = message;
+  if (Object.keys(attributes).length) options.push(`--message-attributes ${json(asAws(attributes))}`);
   return aws("send-message", ...options);
+}
+
+/** Message attributes as AWS writes them. */
+function asAws(attributes) {
+  return Object.fromEntries(Object.entries(attributes).map(([name, { type, value, binary }]) =>
+    [name, { DataType: type, ...(typeof value === "string" ? { StringValue: value } : { BinaryValue: binary }) }]));
 }
 
 const FILTERS = {
@@ -169,8 +174,12 @@ export function release(name, sequences) {
   return holdfast(`messages release ${name} ${sequences.join(" ")}`);
 }
 
-export function resend(name, sequence, copy) {
+/** The copy of a `message`, whose attributes and group the command takes over by itself. */
+export function resend(name, sequence, copy, message) {
   const options = [`--body ${quoted(copy.body)}`, `--to ${copy.to}`];
+  const [before, now] = [message, copy].map(({ attributes }) => json(asAws(attributes)));
+  if (before !== now) options.push(`--message-attributes ${now}`);
+  if ((message.group_id ?? "") !== (copy.group_id ?? "")) options.push(`--group ${quoted(copy.group_id ?? "")}`);
   if (copy.deduplication_id)
     options.push(`--deduplication-id ${quoted(copy.deduplication_id)}`);
   if (copy.replace) options.push("--replace");

@@ -153,7 +153,7 @@ async function showCaller() {
   fill(
     place,
     el("span", { class: "place", title: "account and region" }, `${account} · ${region}`),
-    isOpen ? el("span", {}, "open mode") : link(user ?? "root", "#/sessions", { title: "your sessions" }),
+    isOpen ? el("span", {}, "open mode") : link(user ?? "root", "#/sessions", { title: `your sessions in ${account}, ${region}` }),
     link("API", "#/api"),
     !isOpen && button("Sign out", leaveService, { busy: "Signing out …" }),
   );

@@ -61,7 +61,7 @@ export async function showResend(screen) {
   function show() {
     editor.check();
     fill(changes, shownDiff(message.body, editor.text));
-    fill(same, command(commands.resend(name, sequence, copy())));
+    fill(same, command(commands.resend(name, sequence, copy(), message)));
   }
 
   async function send() {

@@ -180,6 +180,14 @@ test("what a user types cannot leave its place in a command", () => {
     /--message-attributes '{"n":{"DataType":"Number","StringValue":"1"},"b":{"DataType":"Binary","BinaryValue":"AA=="}}'$/);
 });
 
+test("the command of a copy says what of it is changed", () => {
+  const message = { group_id: "g", attributes: { n: { type: "Number", value: "1" } } };
+  const same = { body: "x", to: "jobs", ...message };
+  const changed = { ...same, group_id: null, attributes: {} };
+  assert.equal(commands.resend("dead", 4, same, message), "holdfast messages resend dead 4 --url https://queues.example --body x --to jobs");
+  assert.match(commands.resend("dead", 4, changed, message), /--to jobs --message-attributes '\{\}' --group ''$/);
+});
+
 // -- resources ---------------------------------------------------------------------------------------
 
 globalThis.document = { querySelector: () => null };
