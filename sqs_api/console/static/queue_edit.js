@@ -192,7 +192,7 @@ function tagsForm(queue, fail) {
   const pairs = [];
 
   function add(key = "", value = "") {
-    const pair = [key, value].map(textInput);
+    const pair = [key, value].map((each) => textInput(each));
     const line = el("div", { class: "search" }, field("Key", pair[0]), field("Value", pair[1]),
       button("Remove", () => {
         pairs.splice(pairs.indexOf(pair), 1);
