@@ -14,14 +14,15 @@ export function pathsOf(/** @type {string} */ text) {
   return [...new Set(text.split(",").map((each) => each.trim()).filter(Boolean))].slice(0, PATHS_MAX);
 }
 
-/** Paths that these bodies have: what looks like an error first, then what differs from body to body. */
+/** Paths that these bodies have: what looks like an error first, then what differs from body to body. Of errors, kinds
+ * come before texts: what has fewer values. */
 export function pathsIn(/** @type {string[]} */ bodies) {
   /** @type {Map<string, Set<string>>} */
   const values = new Map();
   for (const body of bodies)
     for (const [path, value] of leavesOf(body)) values.set(path, (values.get(path) ?? new Set()).add(value));
   const rank = ([path, { size }]) => (ERROR_LIKE.test(path) ? 2 : 0) + (size > 1 ? 1 : 0);
-  return [...values].sort((one, other) => rank(other) - rank(one)).map(([path]) => path).slice(0, OFFERED_MAX);
+  return [...values].sort((one, other) => rank(other) - rank(one) || (ERROR_LIKE.test(one[0]) ? one[1].size - other[1].size : 0)).map(([path]) => path).slice(0, OFFERED_MAX);
 }
 
 /** What a body has at a path, as a text; empty if it has nothing there, or is no JSON. */
@@ -47,9 +48,11 @@ export function sharedBy(/** @type {string[]} */ texts) {
 
 /** The paths of a queue, which this browser keeps. */
 export class Columns {
-  constructor(/** @type {string} */ name, /** @type {() => void} */ changed) {
+  /** With `isDead`, of dead letters, what looks like an error is a column until others, or none, are chosen. */
+  constructor(/** @type {string} */ name, /** @type {boolean} */ isDead, /** @type {() => void} */ changed) {
     this.key = KEPT + name;
     this.paths = pathsOf(kept(this.key));
+    this.isUsual = isDead && kept(this.key) === "";
     this.changed = changed;
     this.input = el("input", { value: this.paths.join(", "), autocomplete: "off", spellcheck: "false",
       placeholder: "error.type, items[0].sku", oninput: () => this._choose(pathsOf(this.input.value)) });
@@ -60,12 +63,17 @@ export class Columns {
 
   _choose(/** @type {string[]} */ paths) {
     this.paths = paths;
-    keep(this.key, paths.join(", "));
+    this.isUsual = false;
+    keep(this.key, paths.join(", ") || " "); // none is a choice, too
     this.changed();
   }
 
   /** Offer the paths of these bodies to be ticked; the chosen ones stay. */
   offer(/** @type {string[]} */ bodies) {
+    if (this.isUsual) {
+      this.paths = pathsIn(bodies).filter((path) => ERROR_LIKE.test(path)).slice(0, 1);
+      this.input.value = this.paths.join(", ");
+    }
     const found = [...new Set([...this.paths, ...pathsIn(bodies)])].slice(0, OFFERED_MAX);
     patch(this.choices, found.map((path) => {
       const isChosen = this.paths.includes(path);

@@ -457,6 +457,8 @@ test("columns are offered by what looks like an error, then by what differs", ()
   const bodies = [{ v: 1, n: 1, items: [{ sku: "A" }], error: { code: 7 } }, { v: 1, n: 2, items: [{ sku: "A" }] }];
   assert.deepEqual(pathsIn([...bodies.map((each) => JSON.stringify(each)), "no JSON"]),
     ["error.code", "n", "v", "items[0].sku"]);
+  const errors = ["a", "b", "c"].map((text, at) => JSON.stringify({ error: { message: text, type: at % 2 } }));
+  assert.deepEqual(pathsIn(errors), ["error.type", "error.message"]);
 });
 
 cases("pathsOf", (text) => pathsOf(text).join("|"), [[" error.type,, a ,a", "error.type|a"], ["", ""], ["1,2,3,4,5,6,7", "1|2|3|4|5|6"]]);
