@@ -22,7 +22,9 @@ export function pathsIn(/** @type {string[]} */ bodies) {
   for (const body of bodies)
     for (const [path, value] of leavesOf(body)) values.set(path, (values.get(path) ?? new Set()).add(value));
   const rank = ([path, { size }]) => (ERROR_LIKE.test(path) ? 2 : 0) + (size > 1 ? 1 : 0);
-  return [...values].sort((one, other) => rank(other) - rank(one) || (ERROR_LIKE.test(one[0]) ? one[1].size - other[1].size : 0)).map(([path]) => path).slice(0, OFFERED_MAX);
+  const kinds = ([path, { size }]) => (ERROR_LIKE.test(path) ? size : 0);
+  return [...values].sort((one, other) => rank(other) - rank(one) || kinds(one) - kinds(other))
+    .map(([path]) => path).slice(0, OFFERED_MAX);
 }
 
 /** What a body has at a path, as a text; empty if it has nothing there, or is no JSON. */

@@ -30,7 +30,7 @@ export class Editor {
     /** @type {[number, number][]} */
     this.hits = [];
     this.at = -1;
-    this.input = el("textarea", { id: "body", rows, spellcheck: "false", "aria-describedby": "body-check",
+    this.input = el("textarea", { id: "body", rows, required: true, spellcheck: "false", "aria-describedby": "body-check",
       onscroll: () => this._follow() });
     this.input.value = text;
     this.behind = el("pre", { class: "hits", "aria-hidden": "true" }); // the same text, whose marks shine through

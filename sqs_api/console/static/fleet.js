@@ -29,7 +29,7 @@ export async function showFleet({ view, signal, fail }) {
   const list = resource({
     what: "The fleet",
     ask: async (mine) => {
-      const plan = await get("fleet/plan", {}, mine).catch(without);
+      const plan = await get("fleet/plan", {}, mine).catch(noPlan);
       return plan === null ? { alone: true } : { ...plan, emptied: (await get("fleet/emptied", {}, mine)).clusters };
     },
     show: (found) => (found.alone ? alone() : shown(found)),
@@ -127,7 +127,7 @@ export async function showFleet({ view, signal, fail }) {
 }
 
 /** Null where there is no plan: on a single host, in a cluster that is alone. */
-function without(error) {
+function noPlan(error) {
   if (error.status === 404 || error.status === 409) return null;
   throw error;
 }

@@ -48,7 +48,6 @@ export async function showSend(screen) {
     fill(same, command(commands.send(queue, message())));
   }
 
-  editor.input.required = true;
   fill(
     view,
     el("h1", {}, "Send to ", name),
