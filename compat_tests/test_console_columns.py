@@ -45,6 +45,41 @@ def test_columns_are_chosen_by_path_and_kept_for_the_queue(
     assert tab.faults == []
 
 
+def test_columns_are_ticked_where_the_bodies_have_them(browser: Any, opened: NodeProcess) -> None:
+    bodies = [json.dumps({"v": 1, "n": at, "error": {"type": "Tax"}}) for at in range(3)]
+    make_dead_letters(sqs(opened), "ticked", *bodies)
+    tab = tab_of(browser, opened, "/queues/ticked-dead/messages")
+    values = tab.page.locator("td.value").all_inner_texts
+    tab.page.locator("td.value").first.wait_for()
+    shown = values()
+    tab.page.get_by_text("Columns", exact=True).click()
+    offered = tab.page.locator(".choices label")
+    offered.first.wait_for()
+    names = offered.all_inner_texts()
+    tab.page.get_by_label("error.type", exact=True).uncheck()
+    tab.page.locator("td.value").first.wait_for(state="detached")
+    tab.page.reload()
+    tab.page.locator("tbody tr").first.wait_for()
+    none = values()
+    tab.page.get_by_text("Columns", exact=True).click()
+    tab.page.get_by_label("n", exact=True).check()
+    tab.page.get_by_label("error.type", exact=True).check()
+    tab.page.locator("td.value").nth(5).wait_for()
+    typed = tab.page.get_by_label(LABEL).input_value()
+    heads = tab.page.get_by_role("columnheader").all_inner_texts()
+    tab.page.get_by_label("n", exact=True).uncheck()
+    tab.page.locator("td.value").nth(3).wait_for(state="detached")
+
+    assert shown == ["Tax"] * 3
+    assert none == []
+    assert names == ["error.type", "n", "v"]
+    assert typed == "n, error.type"
+    assert heads[-3:] == ["n", "error.type", "Body"]
+    assert tab.page.get_by_label(LABEL).input_value() == "error.type"
+    assert tab.findings() == []
+    assert tab.faults == []
+
+
 @pytest.mark.parametrize("width", [1440, 900, 390])
 def test_the_list_fits_with_columns(browser: Any, opened: NodeProcess, width: int) -> None:
     name = f"columned-{width}"

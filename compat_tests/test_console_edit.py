@@ -100,6 +100,65 @@ def test_attributes_are_edited(browser: Any, opened: NodeProcess) -> None:
     assert tab.faults == []
 
 
+def test_a_text_is_found_in_the_body(browser: Any, opened: NodeProcess) -> None:
+    body = "\n".join(f'"sku": "A-{number}", "note": "..."' for number in range(60))
+    make_dead_letters(sqs(opened), "searched", body)
+    tab = editor(browser, opened, "searched")
+    found, shown = tab.page.locator(".found"), tab.page.locator(".hits mark")
+    tab.page.keyboard.press("Escape")
+    tab.page.get_by_label("Find a text").press_sequentially("a-5")
+    typed = (found.inner_text(), shown.count(), shown.first.get_attribute("class"))
+    for _ in range(4):
+        tab.page.keyboard.press("Enter")
+    tab.page.keyboard.press("Shift+Enter")
+    stepped = found.inner_text()
+    tab.page.keyboard.press("Escape")
+    selected = tab.page.evaluate(
+        "(({value, selectionStart: from, selectionEnd: to, scrollTop}) =>"
+        " [value.slice(from - 4, to + 1), scrollTop > 0])(document.activeElement)"
+    )
+    tab.fill("Find a text", "a+5")
+    none = (found.inner_text(), shown.count())
+    tab.fill("Find a text", "a-59")
+    tab.fill("Body", "a-59 A-59")
+    edited = (found.inner_text(), shown.count())
+
+    assert typed == ("1 of 11", 11, "here")
+    assert stepped == "4 of 11"
+    assert selected == ['": "A-52', True]
+    assert none == ("not there", 0)
+    assert edited == ("1 of 2", 2)
+    assert tab.faults == []
+
+
+def test_a_new_message_has_attributes_and_its_json_is_checked(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="composed")
+    tab = tab_of(browser, opened, "/queues/composed/send")
+    tab.fill("Body", '{"n": 1,}')
+    check(tab).get_by_text("line 1, column 9. A comma before } is one too many.").wait_for()
+    tab.fill("Body", '{"n": 1}')
+    tab.page.get_by_text("Message attributes").click()
+    tab.press("Add an attribute")
+    tab.page.keyboard.type("tenant")
+    tab.fill("Value, of a binary one base64", "shop's")
+    tab.page.get_by_text("As a command").click()
+    command = tab.page.locator("details pre").inner_text()
+    tab.press("Send")
+    tab.see(SENT)
+
+    names = {"QueueUrl": "composed", "MessageAttributeNames": ["All"]}
+    (message,) = client.receive_message(**names)["Messages"]
+    assert (message["Body"], message["MessageAttributes"]["tenant"]["StringValue"]) == (
+        '{"n": 1}',
+        "shop's",
+    )
+    assert '"tenant":{"DataType":"String","StringValue":"shop' in command
+    assert tab.faults == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_editor_has_no_findings_and_fits_a_phone(
     browser: Any, opened: NodeProcess, scheme: str

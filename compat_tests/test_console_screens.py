@@ -49,6 +49,28 @@ def test_attributes_are_edited_and_a_refusal_stands_beside_them(
     assert tab.faults == []
 
 
+def test_times_are_written_with_units_and_choices_are_picked(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="timed")
+    tab = tab_of(browser, opened, "/queues/timed/edit")
+    form = tab.page.get_by_role("form", name="Attributes")
+    timeout = form.get_by_label("VisibilityTimeout")
+    timeout.fill("13h")
+    form.get_by_text("must be 0s to 12h").wait_for()
+    timeout.fill("2h 5m")
+    form.get_by_text("2h 5m; 0s to 12h").wait_for()
+    form.get_by_label("SqsManagedSseEnabled").select_option("false")
+    form.get_by_role("button", name="Save").click()
+    tab.see("Attributes: saved.")
+    found = attributes(client, "timed")
+
+    assert (found["VisibilityTimeout"], found["SqsManagedSseEnabled"]) == ("7500", "false")
+    assert tab.findings() == []
+    assert tab.faults == []
+
+
 def test_a_policy_is_set_refused_and_removed(browser: Any, opened: NodeProcess) -> None:
     client = sqs(opened)
     client.create_queue(QueueName="policed")
@@ -93,6 +115,9 @@ def test_tags_are_added_changed_and_removed(browser: Any, opened: NodeProcess) -
     form = tab.page.get_by_role("form", name="Tags")
     form.get_by_label("Value").nth(0).fill("b")
     form.get_by_role("button", name="Remove tag cost").click()
+    form.get_by_text("Tags that change how the queue works").click()
+    form.get_by_role("button", name="Add tag holdfast:ttl").click()
+    tab.page.keyboard.type("600")
     form.get_by_role("button", name="Add a tag").click()
     form.get_by_label("Key").last.fill("stage")
     form.get_by_label("Value").last.fill("it's live")
@@ -103,7 +128,11 @@ def test_tags_are_added_changed_and_removed(browser: Any, opened: NodeProcess) -
 
     assert "tag-queue" in shown
     assert "--tag-keys cost" in shown
-    assert client.list_queue_tags(QueueUrl="tagged")["Tags"] == {"team": "b", "stage": "it's live"}
+    assert client.list_queue_tags(QueueUrl="tagged")["Tags"] == {
+        "team": "b",
+        "stage": "it's live",
+        "holdfast:ttl": "600",
+    }
 
 
 def test_charts_have_a_text_and_a_table_of_their_numbers(browser: Any, opened: NodeProcess) -> None:

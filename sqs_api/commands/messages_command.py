@@ -42,6 +42,31 @@ class _State(click.Choice[str]):
 
 
 _BODY = click.option("--body", help="The body; - reads it from standard input.")
+_ATTRIBUTE = {"DataType": "type", "StringValue": "value", "BinaryValue": "binary"}
+
+
+class _Attributes(click.ParamType[dict[str, Any]]):
+    """Attributes as `aws sqs send-message` takes them in JSON, to those of the service's API."""
+
+    name = "JSON"
+
+    @override
+    def convert(self, value: str, param: Any, ctx: Any) -> dict[str, Any]:
+        try:
+            return {
+                name: {_ATTRIBUTE[key]: text for key, text in each.items()}
+                for name, each in json.loads(value).items()
+            }
+        except (ValueError, AttributeError, KeyError):
+            self.fail('write {"NAME": {"DataType": "String", "StringValue": "VALUE"}}', param, ctx)
+
+
+_ATTRIBUTES = click.option(
+    "--message-attributes",
+    "attributes",
+    type=_Attributes(),
+    help="The attributes, as `aws sqs send-message` takes them in JSON.",
+)
 
 
 @click.group()
@@ -190,6 +215,7 @@ def print_message(message: dict[str, Any]) -> None:
 @messages.command()
 @QUEUE
 @_BODY
+@_ATTRIBUTES
 @click.option("--group", "group_id", help="The message group's id.")
 @click.option("--deduplication-id", help="For FIFO queues.")
 @click.option("--delay", "delay_s", type=int, help="Seconds until it can be received.")
@@ -396,6 +422,8 @@ def _kept(kept: int) -> str:
 @QUEUE
 @click.argument("sequence", type=int)
 @_BODY
+@_ATTRIBUTES
+@click.option("--group", "group_id", help="The message group's id; empty for none.")
 @click.option("--to", help="Queue that gets the copy [QUEUE].")
 @click.option("--deduplication-id", help="For FIFO queues.")
 @click.option("--replace", is_flag=True, help="Remove the message in the same step.")
@@ -406,20 +434,22 @@ def resend(
     queue: str,
     sequence: int,
     body: str | None,
+    attributes: dict[str, Any] | None,
+    group_id: str | None,
     to: str | None,
     deduplication_id: str | None,
     replace: bool,
     as_json: bool,
 ) -> None:
-    """Send a copy of a message, with its attributes and group, and by default its body."""
+    """Send a copy of a message, by default with its body, attributes and group."""
     path = f"queues/{part(queue)}/messages/{sequence}"
     message = service.get(path)
     if message["is_masked"]:
         raise Refused("you may not read the message that is to be copied")
     copy = {
         "body": message["body"] if body is None else _read(body),
-        "attributes": message["attributes"],
-        "group_id": message["group_id"],
+        "attributes": message["attributes"] if attributes is None else attributes,
+        "group_id": message["group_id"] if group_id is None else group_id or None,
         "deduplication_id": deduplication_id,
         "to": to,
         "replace": replace,

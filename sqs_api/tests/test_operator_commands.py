@@ -152,6 +152,32 @@ async def test_messages_are_sent_deleted_and_resent(served: Served) -> None:
     assert [each["body"] for each in there["messages"]] == ["x"]
 
 
+async def test_a_copy_keeps_its_attributes_and_group_or_gets_others(served: Served) -> None:
+    attribute = {"n": {"DataType": "Number", "StringValue": "7"}}
+    binary = {"b": {"DataType": "Binary", "BinaryValue": "AAE="}}
+    send = ("messages", "send", "source", "--body", "x", "--group", "g", "--message-attributes")
+    await say(served, *send, json.dumps(attribute))
+    (sent,) = (await told(served, "messages", "browse", "source"))["messages"]
+    copy = ("messages", "resend", "source", sent["sequence"], "--to", "dead")
+    await say(served, *copy, "--body", "kept")
+    other = ("--body", "other", "--message-attributes", json.dumps(binary), "--group", "")
+    said = await say(served, *copy, *other)
+    wrong = await say(served, *copy, "--message-attributes", '{"n": {"Type": "Number"}}')
+    found = (await told(served, "messages", "browse", "dead"))["messages"]
+    kept, changed = [
+        await told(served, "messages", "show", "dead", each["sequence"])
+        for each in found
+        if each["body"] in ("kept", "other")
+    ]
+
+    assert said.status == 0
+    assert (kept["attributes"]["n"]["value"], kept["group_id"]) == ("7", "g")
+    assert {name: each["binary"] for name, each in changed["attributes"].items()} == {"b": "AAE="}
+    assert changed["group_id"] is None
+    assert wrong.status == 2
+    assert "DataType" in wrong.err
+
+
 async def test_a_redrive_is_planned_started_listed_and_cancelled(served: Served) -> None:
     plan = await say(served, "redrive", "plan", "dead")
     unclear = await say(served, "redrive", "start", "dead")

@@ -82,7 +82,7 @@ function groups(document, search) {
 
 function shown(/** @type {Operation} */ { method, path, summary, description, parameters, body, answer }, schemas) {
   return el("details", { class: "operation", "data-key": `${method} ${path}` },
-    el("summary", {}, el("code", {}, el("strong", {}, method), ` ${path}`), el("span", {}, ` ${summary}`)),
+    el("summary", {}, el("code", {}, el("strong", {}, method), ` ${path}`), el("span", {}, " ", coded(summary))),
     texts(description),
     parameters.length > 0 && [el("h3", {}, "Parameters"), fields(parameters.map((each) =>
       [each.name, `${typeText(each.schema)}, in the ${each.in}${each.required ? "" : ", optional"}`, each.description]))],
@@ -100,11 +100,16 @@ function fieldsOf(/** @type {Schema} */ schema, schemas) {
 }
 
 function texts(text) {
-  return text && el("p", { class: "hint" }, text.replace(/\s*\n\s*/g, " "));
+  return text && el("p", { class: "hint" }, coded(text));
+}
+
+/** A text in one line, with what stands in backticks as code. */
+function coded(/** @type {string} */ text) {
+  return text.replace(/\s*\n\s*/g, " ").split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
 }
 
 /** @param {[name: string, type: string, said: string | undefined][]} rows */
 function fields(rows) {
   return el("dl", {}, rows.map(([name, type, said]) =>
-    [el("dt", {}, el("code", {}, name)), el("dd", {}, type, said && [". ", said.replace(/\s*\n\s*/g, " ")])]));
+    [el("dt", {}, el("code", {}, name)), el("dd", {}, type, said && [". ", coded(said)])]));
 }

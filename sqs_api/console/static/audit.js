@@ -169,6 +169,7 @@ function entryRows(entry, opened, again) {
   const { brief, all } = detailsOf(entry);
   const key = `${entry.time} ${entry.host} ${entry.details.request_id ?? ""} ${entry.action}`;
   const isOpen = opened.has(key);
+  const queue = nameOf((entry.queue ?? "").replaceAll("/", ":"));
   const turn = () => {
     if (!opened.delete(key)) opened.add(key);
     again();
@@ -178,10 +179,11 @@ function entryRows(entry, opened, again) {
     entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? "",
     [
       entry.action.replace(/^holdfast:/, ""),
+      el("div", { class: "hint narrow" }, queue),
       entry.denied && [" ", el("strong", { class: "urgent" }, `denied: ${entry.outcome}`)],
       !entry.denied && entry.outcome && entry.outcome !== "ok" && [" ", el("span", { class: "urgent" }, entry.outcome)],
     ],
-    nameOf((entry.queue ?? "").replaceAll("/", ":")),
+    queue,
     brief,
     all.length > 0 && button(isOpen ? "Hide" : "Show", turn,
       { class: "small", "aria-expanded": String(isOpen), "aria-label": `${isOpen ? "Hide" : "Show"} all of ${entry.action}` }),

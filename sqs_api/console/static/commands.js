@@ -73,8 +73,17 @@ export function untag(queue, keys) {
   return aws("untag-queue", urlOf(queue), `--tag-keys ${keys.map(quoted).join(" ")}`);
 }
 
+/** A copy now; three hosts on this machine, to try. */
+export function backup() {
+  return [holdfast("backup /mnt/other/today"), "holdfast cluster try"];
+}
+
 export function clusterStatus() {
   return holdfast("cluster status");
+}
+
+export function addCluster() {
+  return "holdfast fleet add-cluster --hosts d,e,f";
 }
 
 export function fleetPlan() {
@@ -95,7 +104,15 @@ export function send(queue, message) {
   if (message.deduplication_id)
     options.push(`--message-deduplication-id ${quoted(message.deduplication_id)}`);
   if (message.delay_s) options.push(`--delay-seconds ${message.delay_s}`);
+  const { attributes = {} } = message;
+  if (Object.keys(attributes).length) options.push(`--message-attributes ${json(asAws(attributes))}`);
   return aws("send-message", ...options);
+}
+
+/** Message attributes as AWS writes them. */
+function asAws(attributes) {
+  return Object.fromEntries(Object.entries(attributes).map(([name, { type, value, binary }]) =>
+    [name, { DataType: type, ...(typeof value === "string" ? { StringValue: value } : { BinaryValue: binary }) }]));
 }
 
 const FILTERS = {
@@ -157,8 +174,12 @@ export function release(name, sequences) {
   return holdfast(`messages release ${name} ${sequences.join(" ")}`);
 }
 
-export function resend(name, sequence, copy) {
+/** The copy of a `message`, whose attributes and group the command takes over by itself. */
+export function resend(name, sequence, copy, message) {
   const options = [`--body ${quoted(copy.body)}`, `--to ${copy.to}`];
+  const [before, now] = [message, copy].map(({ attributes }) => json(asAws(attributes)));
+  if (before !== now) options.push(`--message-attributes ${now}`);
+  if ((message.group_id ?? "") !== (copy.group_id ?? "")) options.push(`--group ${quoted(copy.group_id ?? "")}`);
   if (copy.deduplication_id)
     options.push(`--deduplication-id ${quoted(copy.deduplication_id)}`);
   if (copy.replace) options.push("--replace");

@@ -137,7 +137,10 @@ export function table(columns, rows, caption) {
 }
 
 export function row(columns, cells, properties = {}) {
-  const shown = cells.map((cell, at) => el("td", { class: columns[at][1] }, cell));
+  const shown = cells.map((cell, at) => {
+    const [text, kind] = columns[at];
+    return el("td", { class: kind, "data-column": typeof text === "string" && kind === "value" ? text : null }, cell);
+  });
   return el("tr", properties, shown);
 }
 

@@ -178,7 +178,7 @@ export function seenIn(/** @type {any[]} */ messages) {
 }
 
 /** Paths and values in a JSON body, as the service compares them. */
-function leavesOf(body) {
+export function leavesOf(body) {
   /** @type {[string, string][]} */
   const found = [];
   const walk = (value, path) => {

@@ -28,11 +28,11 @@ export async function showFleet({ view, signal, fail }) {
 
   const list = resource({
     what: "The fleet",
-    ask: async (mine) => ({
-      ...await get("fleet/plan", {}, mine),
-      emptied: (await get("fleet/emptied", {}, mine)).clusters,
-    }),
-    show: shown,
+    ask: async (mine) => {
+      const plan = await get("fleet/plan", {}, mine).catch(noPlan);
+      return plan === null ? { alone: true } : { ...plan, emptied: (await get("fleet/emptied", {}, mine)).clusters };
+    },
+    show: (found) => (found.alone ? alone() : shown(found)),
     signal,
     fail,
   });
@@ -124,6 +124,25 @@ export async function showFleet({ view, signal, fail }) {
 
   fill(view, el("h1", {}, "Fleet"), list.place);
   await list.watch(REFRESH_MS);
+}
+
+/** Null where there is no plan: on a single host, in a cluster that is alone. */
+function noPlan(error) {
+  if (error.status === 404 || error.status === 409) return null;
+  throw error;
+}
+
+/** What there is instead, and what to do next. */
+function alone() {
+  return [
+    el("div", { class: "panel" },
+      el("h2", {}, "There is no fleet here"),
+      el("p", {}, "Several clusters make a fleet: they share queues, users and keys, and a manager plans which of "
+        + "them keeps which part of a queue. A single host, or a cluster that is alone, keeps all itself."),
+      el("p", { class: "actions" }, link("Look at the hosts", "#/hosts", { class: "button main" })),
+      el("p", { class: "hint" }, "To grow, add a cluster on one of the hosts of a cluster: see Fleet in sqs_api/OPERATING.md.")),
+    command(commands.addCluster()),
+  ];
 }
 
 function listOf(title, columns, rows) {

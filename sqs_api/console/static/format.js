@@ -15,6 +15,14 @@ export function span(seconds) {
   return parts.slice(0, 2).join(" ") || "0s";
 }
 
+/** The seconds of a text such as "90", "1m 30s" or "4d"; null if it is none. @returns {number | null} */
+export function secondsOf(/** @type {string} */ text) {
+  if (/^\d+$/.test(text.trim())) return Number(text);
+  const parts = [...text.matchAll(/(\d+)\s*([dhms])/g)];
+  if (parts.length === 0 || text.replace(/\d+\s*[dhms]|\s/g, "") !== "") return null;
+  return parts.reduce((sum, [, number, unit]) => sum + Number(number) * (UNITS.find(([, each]) => each === unit)?.[0] ?? 0), 0);
+}
+
 /** A duration that may be less than a second. */
 export function delay(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;

@@ -20,8 +20,8 @@ export function hitsOf(/** @type {string} */ body, /** @type {Conditions} */ fil
   return merged(found);
 }
 
-/** @returns {[number, number][]} */
-function textHits(body, wanted) {
+/** The places of a text, in any case of its letters. @returns {[number, number][]} */
+export function textHits(body, wanted) {
   const found = body.matchAll(new RegExp(literal(wanted), "gi"));
   return wanted === "" ? [] : [...found].map((hit) => [hit.index, hit.index + hit[0].length]);
 }

@@ -85,10 +85,20 @@ export async function showHosts({ view, signal, fail }) {
   await list.watch(REFRESH_MS);
 }
 
+/** What one host means, and what to do next. */
 function alone() {
-  return el("p", { class: "notice" }, "This is a single host: there is no cluster, so nothing is "
-    + "replicated to other hosts and nothing can be drained. Three hosts or more make a cluster: see "
-    + "Cluster in sqs_api/OPERATING.md.");
+  return [
+    el("div", { class: "panel" },
+      el("h2", {}, "This is a single host"),
+      el("p", {}, "It leads all queues itself. There is no cluster, so nothing is replicated to other hosts and "
+        + "nothing can be drained."),
+      facts([
+        ["Messages lie", "on this host only"],
+        ["If its disk is lost", "what came since the latest backup is lost with it"],
+        ["To lose nothing then", "three hosts or more make a cluster: see Cluster in sqs_api/OPERATING.md"],
+      ])),
+    command(...commands.backup()),
+  ];
 }
 
 /** Who leads each shard, who follows, and who lags: a row a shard, a column a host. */

@@ -98,6 +98,7 @@ async function show() {
   for (const each of links)
     if (path.startsWith(each.hash.slice(1))) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
+  showLink(document.querySelector("header nav a[aria-current]"));
   shownPath = pathOf(location.hash);
   showCrumbs(crumbs, shownPath);
   restoreScroll(signal);
@@ -117,6 +118,12 @@ async function show() {
   }
 }
 
+/** On a phone the links are a line that scrolls. */
+function showLink(/** @type {HTMLElement | null} */ current) {
+  const line = current?.parentElement;
+  if (line) line.scrollLeft = current.offsetLeft - line.offsetLeft - line.clientWidth / 3;
+}
+
 /** Show why something did not work. */
 function fail(error) {
   if (error.name === "AbortError") return;
@@ -125,7 +132,8 @@ function fail(error) {
     leave();
     showSignIn(view, error.message, showAnew);
   } else if (view.childElementCount === 0 || error.status === 404 || error.endsScreen) {
-    fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message));
+    fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message),
+      el("p", { class: "actions" }, button("Try again", showAnew), link("All queues", "#/queues", { class: "button" })));
   } else {
     notice(error.message, "error");
   }
@@ -139,12 +147,13 @@ async function showCaller() {
     const { needs = "" } = each.dataset;
     each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
   }
+  showLink(document.querySelector("header nav a[aria-current]"));
   finder.hidden = false;
   setTimeout(() => import("./shortcuts.js").catch(() => null), WATCH_AFTER_MS); // the first key waits for nothing
   fill(
     place,
-    el("span", { title: "account and region" }, `${account} · ${region}`),
-    isOpen ? el("span", {}, "open mode") : link(user ?? "root", "#/sessions", { title: "your sessions" }),
+    el("span", { class: "place", title: "account and region" }, `${account} · ${region}`),
+    isOpen ? el("span", {}, "open mode") : link(user ?? "root", "#/sessions", { title: `your sessions in ${account}, ${region}` }),
     link("API", "#/api"),
     !isOpen && button("Sign out", leaveService, { busy: "Signing out …" }),
   );

@@ -66,9 +66,8 @@ export function messageOf(name, { sequence, due, signal, fail, missing, known, c
     body ??= el("div", { "data-key": "body" }, bodyOf(message, filter)); // it stays as it was sent
     return [
       actions(queue, message, again, fail),
-      facts(properties(queue, message, filter)),
-      body,
-      attributesOf(message, filter),
+      el("div", { class: "halves", "data-key": "halves" },
+        el("div", {}, facts(properties(queue, message, filter)), attributesOf(message, filter)), body),
       command(commands.showMessage(name, sequence) + (due ? ` --due-ms ${due}` : "")),
     ];
   }

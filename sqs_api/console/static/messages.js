@@ -52,7 +52,7 @@ export async function showMessages(screen) {
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
   const failure = failureLine(queue, query.get("failure"), signal);
-  const columns = new Columns(name, () => list.show());
+  const columns = new Columns(name, queue.sources_total > 0, () => list.show());
   const list = resource({ what: "The messages", ask, show, signal, fail });
   const matches = new MatchCount(name, signal, fail);
 
@@ -170,6 +170,7 @@ export async function showMessages(screen) {
   }
 
   function tableOf(found) {
+    columns.offer(found.flatMap(({ body }) => body ?? []));
     const [, ...others] = COLUMNS;
     const body = others.pop() ?? [];
     const shown = [[pickAll(list.place), "pick"], ...others, ...columns.columns, body];

@@ -5,7 +5,7 @@ import { charts } from "./charts.js";
 import * as commands from "./commands.js";
 import { button, command, dashboard, el, facts, fill, link, notice, patch, queueLink } from "./dom.js";
 import { failures } from "./failures.js";
-import { count, instant, pretty, rate, span, taskText } from "./format.js";
+import { bytes, count, instant, pretty, rate, span, taskText } from "./format.js";
 import { History } from "./live.js";
 import { resource } from "./resource.js";
 
@@ -34,7 +34,7 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
     }
     const { visible, in_flight: inFlight, delayed } = queue; // null while no host leads
     inbox?.changed(visible === null ? null : visible + (inFlight ?? 0) + (delayed ?? 0));
-    patch(rest, links(queue), settings(queue), same(queue));
+    patch(rest, el("div", { class: "thirds" }, el("div", {}, el("h2", {}, "Queue"), links(queue)), settings(queue)), same(queue));
     return [
       actions(queue, { hasArchive, grafanaUrl }, now.read, fail),
       queue.purges.map((each) => purgeOf(queue, each, now.read, fail)),
@@ -165,18 +165,23 @@ function settings(queue) {
     return [key, own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : value];
   });
   return [
-    el("h2", {}, "Attributes"),
-    facts(shown),
+    el("div", {}, el("h2", {}, "Attributes"), facts(shown.map(([name, value]) => [name, [value, meaning(name, value)]])),
     documents.map(([name, value]) => [
       el("h2", {}, name),
       name === "Policy" && queue.policy_without_effect.length > 0
         && el("p", { class: "notice warning" }, "These statements have no effect, since their "
           + `Resource is not this queue: ${queue.policy_without_effect.join(", ")}`),
       el("pre", { tabindex: "0" }, pretty(value)),
-    ]),
-    el("h2", {}, "Tags"),
+    ])),
+    el("div", {}, el("h2", {}, "Tags"),
     Object.entries(queue.tags_without_effect).map(([key, reason]) =>
       el("p", { class: "notice warning" }, `Tag ${key} has no effect, since ${reason}.`)),
-    tags.length ? facts(tags) : el("p", { class: "empty" }, "There are no tags."),
+    tags.length ? facts(tags) : el("p", { class: "empty" }, "There are no tags.")),
   ];
+}
+
+/** A number of an attribute in the unit that people use. */
+function meaning(name, value) {
+  const text = name === "MaximumMessageSize" ? bytes(Number(value)) : /Timeout$|Period$|Seconds$/.test(name) && value >= 60 && span(value);
+  return text && el("span", { class: "hint" }, ` ${text}`);
 }

@@ -3,7 +3,7 @@
 import { caller, get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, notice, submit } from "./dom.js";
-import { count, pretty, span } from "./format.js";
+import { count, pretty, secondsOf, span } from "./format.js";
 import { permissionForm } from "./permission.js";
 import { templateForm } from "./policy_templates.js";
 import { needed } from "./resource.js";
@@ -18,6 +18,13 @@ const RANGES = {
   MessageRetentionPeriod: ["s", 60, 1209600],
   ReceiveMessageWaitTimeSeconds: ["s", 0, 20],
   VisibilityTimeout: ["s", 0, 43200],
+};
+/** @type {Record<string, string[]>} */
+const CHOICES = {
+  ContentBasedDeduplication: ["true", "false"],
+  DeduplicationScope: ["messageGroup", "queue"],
+  FifoThroughputLimit: ["perMessageGroupId", "perQueue"],
+  SqsManagedSseEnabled: ["true", "false"],
 };
 const FIXED = new Set(["RedrivePolicy", "FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"]);
 
@@ -53,7 +60,11 @@ function policyForms(queue, asker, signal, fail) {
       && permissionForm({ account: queue.account, user: "", queue: queue.name }, signal, fail));
 }
 
-function textInput(value) {
+/** A choice where there is one; else a text. */
+function textInput(value, name = "") {
+  const options = CHOICES[name];
+  if (options?.includes(value))
+    return el("select", {}, options.map((each) => el("option", { value: each, selected: each === value }, each)));
   return el("input", { value, autocomplete: "off", spellcheck: "false" });
 }
 
@@ -101,11 +112,11 @@ function editForm(title, fields, changes, save, fail) {
 }
 
 function attributesForm(queue, title, names, makeInput, fail) {
-  const inputs = names.map((each) => [each, makeInput(queue.attributes[each] ?? "")]);
+  const inputs = names.map((each) => [each, makeInput(queue.attributes[each] ?? "", each)]);
   const before = new Map(inputs.map(([each, input]) => [each, input.value]));
   const changed = () => Object.fromEntries(inputs
     .filter(([each, input]) => input.value !== before.get(each))
-    .map(([each, input]) => [each, input.value]));
+    .map(([each, input]) => [each, asSent(each, input.value)]));
   const lines = () =>
     Object.keys(changed()).length ? [commands.setAttributes(queue, changed())] : [];
   const save = async () => {
@@ -114,16 +125,32 @@ function attributesForm(queue, title, names, makeInput, fail) {
   };
   const hint = makeInput === documentInput && el("p", { class: "hint" }, "Empty removes it.");
   const fields = el("div", { class: makeInput === textInput ? "search" : "" },
-    inputs.map(([each, input]) => field(each, input, rangeText(each, input.value))));
+    inputs.map(([each, input]) => attributeField(each, input)));
   return editForm(title, [fields, hint], lines, save, fail);
 }
 
-/** What a number means, and which may be given: "30s; 0s to 12h 0m". */
+/** A field whose hint says what is typed: a time may be written with its unit. */
+function attributeField(name, input) {
+  const shown = field(name, input, rangeText(name, input.value));
+  const hint = shown.querySelector(".hint");
+  if (hint) input.addEventListener("input", () => (hint.textContent = rangeText(name, input.value)));
+  return shown;
+}
+
+/** Such as 90 for "1m 30s"; what is no time is left for the service to refuse. */
+function asSent(name, value) {
+  const seconds = RANGES[name]?.[0] === "s" ? secondsOf(value) : null;
+  return seconds === null ? value : String(seconds);
+}
+
+/** What a value means, and which may be given: "30s; 0s to 12h". */
 export function rangeText(name, value) {
   const [unit, low, high] = RANGES[name] ?? [];
   if (!unit || low === undefined || high === undefined) return "";
   const text = (number) => (unit === "s" ? span(number) : `${count(number)} ${unit}`);
-  return `${text(Number(value))}; ${text(low)} to ${text(high)}`;
+  const given = unit === "s" ? secondsOf(value) : Number(value);
+  const isRight = given !== null && given >= low && given <= high;
+  return `${isRight ? `${text(given)}; ` : "must be "}${text(low)} to ${text(high)}`;
 }
 
 /** The dead-letter queue by its name, with as many receives as a message has until it goes there. */
@@ -165,7 +192,7 @@ function tagsForm(queue, fail) {
   const pairs = [];
 
   function add(key = "", value = "") {
-    const pair = [key, value].map(textInput);
+    const pair = [key, value].map((each) => textInput(each));
     const line = el("div", { class: "search" }, field("Key", pair[0]), field("Value", pair[1]),
       button("Remove", () => {
         pairs.splice(pairs.indexOf(pair), 1);
@@ -198,7 +225,13 @@ function tagsForm(queue, fail) {
   }
 
   Object.entries(queue.tags).forEach(([key, value]) => add(key, value));
-  const own = el("dl", { class: "hint" }, queue.own_tags.map((each) =>
-    [el("dt", {}, `${each.key}: ${each.values}`), el("dd", {}, each.meaning)]));
+  const start = ({ key }) => {
+    if (!pairs.some(([{ value }]) => value === key)) add(key);
+    pairs.find(([{ value }]) => value === key)?.[1].focus();
+  };
+  const own = el("details", { class: "filter" }, el("summary", {}, "Tags that change how the queue works"),
+    el("dl", { class: "own" }, queue.own_tags.map((each) => [
+      el("dt", {}, button(each.key, () => start(each), { class: "small", "aria-label": `Add tag ${each.key}` })),
+      el("dd", {}, each.meaning, el("div", { class: "hint" }, `Value: ${each.values}`))])));
   return editForm("Tags", [list, button("Add a tag", () => add()), own], lines, save, fail);
 }

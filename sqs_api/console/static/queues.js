@@ -119,8 +119,8 @@ export async function showQueues({ view, query, signal, fail }) {
     view,
     el("h1", {}, "Queues"),
     el("div", { class: "toolbar" }, box.element,
-      may.includes("sqs:CreateQueue") && link("Create a queue", "#/new-queue", { class: "button main" })),
-    columns,
+      may.includes("sqs:CreateQueue") && link("Create a queue", "#/new-queue", { class: "button main" }),
+      columns),
     list.place,
     may.includes("holdfast:ListDeletedQueues") && recentlyDeleted({ may, signal, fail, restored: list.read }),
   );
@@ -135,9 +135,9 @@ function queueRow(queue, depths, columns, tagCells) {
   return row(columns, [
     queueLink(name, may.includes("holdfast:GetQueue")),
     ...tagCells,
-    count(queue.visible),
-    count(queue.in_flight),
-    count(queue.delayed),
+    shown(queue.visible),
+    shown(queue.in_flight),
+    shown(queue.delayed),
     span(queue.oldest_age_s),
     holds ? span(queue.expires_in_s) : "",
     rate(history.rate(name, "sent")),
@@ -150,7 +150,13 @@ function queueRow(queue, depths, columns, tagCells) {
   ], { "data-key": name });
 }
 
+/** What is there stands out from what is not. */
+function shown(number) {
+  return number === 0 ? el("span", { class: "zero" }, "0") : count(number);
+}
+
 function redriveLink({ name, may, sources_total: sources }) {
   const mayRedrive = ["holdfast:GetQueue", "holdfast:RedriveMessages"].every((each) => may.includes(each));
-  return mayRedrive ? link(`of ${sources}`, `#/queues/${name}/redrive`) : `of ${sources}`;
+  const text = sources === 1 ? "of one queue" : `of ${sources} queues`;
+  return mayRedrive ? link(text, `#/queues/${name}/redrive`) : text;
 }

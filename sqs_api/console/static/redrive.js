@@ -94,8 +94,9 @@ export async function showRedrive(screen) {
     const isWrong = pace.some(([, , input]) => !input.validity.valid);
     start.disabled = !state.isWhole || state.plan?.messages === 0 || isWrong;
     how.textContent = paceText(wanted(), messages());
-    patch(dryRun, state.plan && [planTable(state.plan, !state.isWhole),
-      shownSamples(state.plan.samples), state.warnings.map(warning), same()]);
+    patch(dryRun, state.plan
+      ? [planTable(state.plan, !state.isWhole), shownSamples(state.plan.samples), state.warnings.map(warning), same()]
+      : el("p", { class: "empty" }, "The dry run says here what would move, and where to. Nothing moves before the start."));
   }
 
   async function plan() {
@@ -177,7 +178,7 @@ export async function showRedrive(screen) {
     view,
     el("h1", {}, "Redrive ", name),
     el("datalist", { id: "sources" }, queue.sources.map((source) => el("option", { value: source }))),
-    form(
+    el("div", { class: "halves" }, form(
       { onsubmit: plan, oninput: changed },
       sequences
         ? el("p", {}, `${count(sequences.length)} selected messages`)
@@ -193,8 +194,7 @@ export async function showRedrive(screen) {
       el("details", { class: "filter" }, el("summary", {}, "Rate, canary and stop in numbers"),
         el("div", { class: "search" }, pace.map(([, label, input]) => field(label, input)))),
       el("p", { class: "actions" }, submit("Dry run", { class: null }), start),
-    ),
-    dryRun,
+    ), dryRun),
     el("h2", {}, "Latest redrives"),
     list.place,
   );

@@ -39,7 +39,7 @@ export class Redrives {
 
   /** The elements of all redrives of a page. */
   show({ redrives, next }) {
-    if (redrives.length === 0) return el("p", { class: "empty" }, "There was none so far. The dry run above shows what one would do.");
+    if (redrives.length === 0) return el("p", { class: "empty" }, "There was none so far. The dry run shows what one would do.");
     const active = redrives.find((each) => each.is_active);
     return [
       active ? this.live(active) : outcome(redrives[0]),

@@ -2,10 +2,11 @@
 
 import { get, latest, needs, ofQueue, post } from "./api.js";
 import { AttributeFields } from "./attribute_fields.js";
-import { jsonFault, placeText, refusal } from "./body_check.js";
+import { jsonFault } from "./body_check.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, notice, patch, submit } from "./dom.js";
-import { nameOf, pretty } from "./format.js";
+import { command, el, field, fill, form, notice, submit } from "./dom.js";
+import { Editor } from "./editor.js";
+import { nameOf } from "./format.js";
 import { needed } from "./resource.js";
 import { shownDiff } from "./shown_diff.js";
 import { Refused } from "./wire.js";
@@ -22,8 +23,6 @@ export async function showResend(screen) {
     if (found.body === null) throw new Refused("The body cannot be read, so there is nothing to edit.", 403);
     return found;
   });
-  const body = el("textarea", { rows: "14", spellcheck: "false" });
-  body.value = message.body;
   const to = el("input", { value: nameOf(message.source_arn) || name, required: true });
   const group = el("input", { value: message.group_id ?? "", autocomplete: "off" });
   const deduplication = el("input", { autocomplete: "off" });
@@ -32,16 +31,16 @@ export async function showResend(screen) {
   replace.checked = mayReplace && queue.sources_total > 0; // else a mended dead letter stays dead, too
   const changes = el("div");
   const same = el("div");
-  const check = el("div", { role: "status", id: "body-check" });
-  body.setAttribute("aria-describedby", check.id);
   const attributes = new AttributeFields(message.attributes, () => show());
   const wasJson = jsonFault(message.body ?? "") === null;
   const newest = latest(signal);
   let largest = largestOf(queue);
+  const editor = new Editor({ text: message.body ?? "", rows: "16", changed: () => show(),
+    largest: () => largest, others: () => attributes.size, json: () => (wasJson ? "This is no JSON any more: " : "") });
 
   function copy() {
     return {
-      body: body.value,
+      body: editor.text,
       attributes: attributes.attributes,
       group_id: group.value || null,
       deduplication_id: deduplication.value || null,
@@ -49,31 +48,6 @@ export async function showResend(screen) {
       replace: replace.checked,
     };
   }
-
-  /** What is wrong with the body: refused by the service, or no JSON any more. */
-  function checked() {
-    const refused = refusal(body.value, largest, attributes.size);
-    const broken = refused === null && wasJson ? jsonFault(body.value) : null;
-    const fault = refused ?? broken;
-    body.setAttribute("aria-invalid", String(fault !== null));
-    patch(check, fault && el("p", { class: "notice actions warning" },
-      el("span", {}, refused ? "The service would refuse this: " : "This is no JSON any more: ",
-        `${placeText(body.value, fault.at)}. ${fault.text}`),
-      button("Show the place", () => showPlace(fault.at))));
-    format.disabled = pretty(body.value) === null;
-  }
-
-  function showPlace(at) {
-    body.focus();
-    body.setSelectionRange(at, Math.min(at + 1, body.value.length));
-    const lines = body.value.slice(0, at).split("\n").length;
-    body.scrollTop = Math.max(0, (lines - 4) * (body.scrollHeight / body.value.split("\n").length));
-  }
-
-  const format = button("Format", () => {
-    body.value = pretty(body.value) ?? body.value;
-    show();
-  });
 
   /** Another queue may take other sizes. */
   async function asked() {
@@ -85,9 +59,9 @@ export async function showResend(screen) {
   }
 
   function show() {
-    checked();
-    fill(changes, shownDiff(message.body, body.value));
-    fill(same, command(commands.resend(name, sequence, copy())));
+    editor.check();
+    fill(changes, shownDiff(message.body, editor.text));
+    fill(same, command(commands.resend(name, sequence, copy(), message)));
   }
 
   async function send() {
@@ -109,11 +83,11 @@ export async function showResend(screen) {
     el("h1", {}, "Edit and resend a message of ", name),
     form(
       { onsubmit: send, oninput: show },
-      field("Body", body),
-      el("p", { class: "actions" }, format),
-      check,
-      el("details", { class: "filter" }, el("summary", {}, `Message attributes: ${Object.keys(message.attributes).length}`),
-        attributes.place),
+      el("div", { class: "halves" },
+        el("div", {}, editor.place,
+          el("details", { class: "filter" }, el("summary", {}, `Message attributes: ${Object.keys(message.attributes).length}`),
+            attributes.place)),
+        el("div", {}, el("h2", {}, "Changes"), changes)),
       el(
         "div",
         { class: "search" },
@@ -123,15 +97,13 @@ export async function showResend(screen) {
       ),
       mayReplace
         && el("label", { class: "choice" }, replace, "Remove the original in the same step"),
-      el("h2", {}, "Changes"),
-      changes,
       el("p", {}, submit("Send the copy", { busy: "Sending …" })),
     ),
     same,
   );
   to.addEventListener("change", asked);
   show();
-  body.focus();
+  editor.input.focus();
   if (to.value !== name) asked();
 }
 

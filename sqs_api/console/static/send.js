@@ -1,22 +1,28 @@
 // Sends a message.
 
 import { get, needs, ofQueue, post } from "./api.js";
+import { AttributeFields } from "./attribute_fields.js";
 import * as commands from "./commands.js";
 import { command, el, field, fill, form, notice, submit } from "./dom.js";
+import { Editor } from "./editor.js";
 import { needed } from "./resource.js";
 
 export async function showSend(screen) {
   const { view, parts: [name], fail } = screen;
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "sqs:SendMessage");
-  const body = el("textarea", { rows: "12", required: true, spellcheck: "false" });
+  const attributes = new AttributeFields({}, () => show());
+  const editor = new Editor({ text: "", rows: "14", changed: () => show(), others: () => attributes.size,
+    largest: () => Number(queue.attributes.MaximumMessageSize),
+    json: (text) => (/^\s*[[{]/.test(text) ? "This is no JSON: " : "") });
   const group = el("input", { autocomplete: "off" });
   const deduplication = el("input", { autocomplete: "off" });
   const delay = el("input", { type: "number", min: "0", max: "900" });
   const same = el("div");
 
   function message() {
-    const given = { body: body.value };
+    const given = { body: editor.text };
+    if (Object.keys(attributes.attributes).length) given.attributes = attributes.attributes;
     if (group.value) given.group_id = group.value;
     if (deduplication.value) given.deduplication_id = deduplication.value;
     if (delay.value) given.delay_s = Number(delay.value);
@@ -29,18 +35,26 @@ export async function showSend(screen) {
       notice(sent.is_duplicate
         ? "A message with this deduplication id was sent before: nothing was stored."
         : `Sent ${sent.message_id}.`);
-      if (!sent.is_duplicate) body.value = "";
+      if (sent.is_duplicate) return;
+      editor.input.value = "";
+      show();
     } catch (error) {
       fail(error);
     }
+  }
+
+  function show() {
+    editor.check();
+    fill(same, command(commands.send(queue, message())));
   }
 
   fill(
     view,
     el("h1", {}, "Send to ", name),
     form(
-      { onsubmit: send, oninput: () => fill(same, command(commands.send(queue, message()))) },
-      field("Body", body),
+      { onsubmit: send, oninput: show },
+      editor.place,
+      el("details", { class: "filter" }, el("summary", {}, "Message attributes"), attributes.place),
       el(
         "div",
         { class: "search" },
@@ -52,5 +66,6 @@ export async function showSend(screen) {
     ),
     same,
   );
-  body.focus();
+  editor.check();
+  editor.input.focus();
 }

@@ -1,6 +1,6 @@
 // What happened to a message, as a list with the oldest first.
 
-import { el, link } from "./dom.js";
+import { el, link, time } from "./dom.js";
 import { count, instant, span } from "./format.js";
 
 /** What happened, in a sentence without its end. */
@@ -24,12 +24,12 @@ export function eventText({ what, by, text, queue, count: times, until_ms: until
   }
 }
 
-/** When it happened, as far as that is kept; `nowMs` is for what is still to come. */
-export function timeText({ what, at_ms: atMs, first_ms: firstMs, count: times }, nowMs) {
-  if (what === "lost") return `in ${span(Math.max(0, (atMs - nowMs) / 1000))}, ${instant(atMs)}`;
-  if (what !== "received") return atMs ? instant(atMs) : "time not kept";
-  if (!atMs) return firstMs ? `${times === 1 ? "" : "first "}${instant(firstMs)}` : "times not kept";
-  return firstMs && firstMs !== atMs ? `first ${instant(firstMs)}, last ${instant(atMs)}` : instant(atMs);
+/** When it happened, as far as that is kept: words, and times in ms. `nowMs` is for what is still to come. */
+export function timesOf({ what, at_ms: atMs, first_ms: firstMs, count: times }, nowMs) {
+  if (what === "lost") return [`in ${span(Math.max(0, (atMs - nowMs) / 1000))}, `, atMs];
+  if (what !== "received") return [atMs || "time not kept"];
+  if (!atMs) return firstMs ? [times === 1 ? "" : "first ", firstMs] : ["times not kept"];
+  return firstMs && firstMs !== atMs ? ["first ", firstMs, ", last ", atMs] : [atMs];
 }
 
 /** The list, with what is not known of it. `name` is the message's queue. */
@@ -40,7 +40,7 @@ export function timelineOf(name, { entries, without_audit: withoutAudit, missing
     el("h2", {}, "Timeline"),
     el("ol", { class: "timeline" }, entries.map((entry) =>
       el("li", { class: entry.what, "data-key": `${entry.what} ${entry.at_ms} ${entry.first_ms} ${entry.by}` },
-        el("span", { class: "hint" }, timeText(entry, Date.now())),
+        el("span", { class: "hint" }, timesOf(entry, Date.now()).map((part) => (typeof part === "number" ? time(part) : part))),
         el("span", {}, eventText(entry), detail(name, entry))))),
     el("p", { class: "hint" }, "Single receives are not kept: their number is, and the first and the last one in a queue."),
     [hidden, silent].map((text) => text && el("p", { class: "hint" }, text)),

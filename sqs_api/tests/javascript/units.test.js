@@ -5,16 +5,16 @@ import { test } from "node:test";
 
 globalThis.location = { origin: "https://queues.example" };
 
-const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, span } = await import("./static/format.js");
+const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, secondsOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
-const { hitsOf } = await import("./static/hits.js");
+const { hitsOf, textHits } = await import("./static/hits.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
 const { RANGES, pointAt, ticksOf, topOf } = await import("./static/axes.js");
 const { encoded, queryOf, signedHeaders } = await import("./static/signing.js");
 const { patchIn, patchOf } = await import("./static/edit.js");
-const { eventText, timeText } = await import("./static/timeline.js");
+const { eventText, timesOf } = await import("./static/timeline.js");
 const commands = await import("./static/commands.js");
 
 function cases(name, of, table) {
@@ -49,7 +49,9 @@ cases("eventText", eventText, [
   [{ what: "held", by: "ann", text: null }, "Held by ann"],
   [{ what: "noted", by: "ann", text: "Anything" }, "Anything by ann"],
 ]);
-cases("timeText", (entry) => timeText(entry, HOUR), [
+const timesText = (entry) => timesOf(entry, HOUR).map((part) => (typeof part === "number" ? instant(part) : part)).join("");
+
+cases("timesOf", timesText, [
   [{ what: "sent", at_ms: HOUR }, "1970-01-01 01:00:00 UTC"],
   [{ what: "redriven", at_ms: 0 }, "time not kept"],
   [{ what: "received", at_ms: 0, first_ms: 0, count: 2 }, "times not kept"],
@@ -173,6 +175,17 @@ test("what a user types cannot leave its place in a command", () => {
       + "  --message-body '$(reboot) `reboot` '\\''x'\\''' \\\n"
       + "  --message-group-id 'g;h'",
   );
+  const attributes = { n: { type: "Number", value: "1" }, b: { type: "Binary", binary: "AA==" } };
+  assert.match(commands.send(QUEUE, { body: "x", attributes }),
+    /--message-attributes '{"n":{"DataType":"Number","StringValue":"1"},"b":{"DataType":"Binary","BinaryValue":"AA=="}}'$/);
+});
+
+test("the command of a copy says what of it is changed", () => {
+  const message = { group_id: "g", attributes: { n: { type: "Number", value: "1" } } };
+  const same = { body: "x", to: "jobs", ...message };
+  const changed = { ...same, group_id: null, attributes: {} };
+  assert.equal(commands.resend("dead", 4, same, message), "holdfast messages resend dead 4 --url https://queues.example --body x --to jobs");
+  assert.match(commands.resend("dead", 4, changed, message), /--to jobs --message-attributes '\{\}' --group ''$/);
 });
 
 // -- resources ---------------------------------------------------------------------------------------
@@ -279,11 +292,18 @@ test("yesterday is a day of this clock", () => {
   assert.equal(until, new Date(2026, 10, 25).getTime());
 });
 
-cases("rangeText", (name) => rangeText(name, "90"), [
-  ["VisibilityTimeout", "1m 30s; 0s to 12h"],
-  ["MaximumMessageSize", "90 bytes; 1,024 bytes to 1,048,576 bytes"],
-  ["KmsMasterKeyId", ""],
+cases("rangeText", ([name, value]) => rangeText(name, value), [
+  [["VisibilityTimeout", "90"], "1m 30s; 0s to 12h"],
+  [["VisibilityTimeout", "2h 5m"], "2h 5m; 0s to 12h"],
+  [["VisibilityTimeout", "13h"], "must be 0s to 12h"],
+  [["VisibilityTimeout", "soon"], "must be 0s to 12h"],
+  [["MaximumMessageSize", "2048"], "2,048 bytes; 1,024 bytes to 1,048,576 bytes"],
+  [["MaximumMessageSize", "90"], "must be 1,024 bytes to 1,048,576 bytes"],
+  [["KmsMasterKeyId", ""], ""],
 ]);
+
+cases("secondsOf", secondsOf, [["90", 90], ["1m 30s", 90], ["4d", 345600], ["1d2h", 93600], ["", null], ["-1", null], ["1.5h", null], ["5x", null]]);
+
 
 test("a form makes the request of a queue with its dead-letter queue", () => {
   const given = { VisibilityTimeout: 60, MessageRetentionPeriod: 4, DelaySeconds: 0, ReceiveMessageWaitTimeSeconds: 0 };
@@ -431,7 +451,15 @@ cases("placeOf", ([host, more]) => placeOf({ voters: ["a", "b", "c"], leader: "a
   [["d", {}], ": "],
 ]);
 
-const { pathsOf, sharedBy, valueAt } = await import("./static/columns.js");
+const { pathsIn, pathsOf, sharedBy, valueAt } = await import("./static/columns.js");
+
+test("columns are offered by what looks like an error, then by what differs", () => {
+  const bodies = [{ v: 1, n: 1, items: [{ sku: "A" }], error: { code: 7 } }, { v: 1, n: 2, items: [{ sku: "A" }] }];
+  assert.deepEqual(pathsIn([...bodies.map((each) => JSON.stringify(each)), "no JSON"]),
+    ["error.code", "n", "v", "items[0].sku"]);
+  const errors = ["a", "b", "c"].map((text, at) => JSON.stringify({ error: { message: text, type: at % 2 } }));
+  assert.deepEqual(pathsIn(errors), ["error.type", "error.message"]);
+});
 
 cases("pathsOf", (text) => pathsOf(text).join("|"), [[" error.type,, a ,a", "error.type|a"], ["", ""], ["1,2,3,4,5,6,7", "1|2|3|4|5|6"]]);
 cases("valueAt", ([body, path]) => valueAt(body, path), [
@@ -520,6 +548,15 @@ test("hits are where the filter found something", () => {
   assert.deepEqual(marked(body, { json: "n=1" }), []);
   assert.deepEqual(marked(body, { json: "other" }), ['"other"']);
   assert.deepEqual(marked("a.b a+b", { text: "a+b" }), ["a+b"]);
+});
+
+const { nextHit } = await import("./static/editor.js");
+
+test("a text is found in any case, and the steps go round", () => {
+  assert.deepEqual(textHits("ab(AB", "ab("), [[0, 3]]);
+  assert.deepEqual(textHits("aaaa", "aa"), [[0, 2], [2, 4]]);
+  assert.deepEqual(textHits("abc", ""), []);
+  assert.deepEqual([[-1, 1, 3], [2, 1, 3], [0, -1, 3], [-1, -1, 3], [0, 1, 0]].map((each) => nextHit(...each)), [0, 0, 2, 2, -1]);
 });
 
 const { bytesOf, jsonFault, placeText, refusal } = await import("./static/body_check.js");
