@@ -96,7 +96,7 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
         used.end()
     assert used.failures == []
     assert used.received == used.sent, "each message once"
-    assert [each["number"] for each in fleet.status("a")["clusters"]] == [1]
+    eventually(lambda: [each["number"] for each in fleet.seen_by("a")["clusters"]] == [1])
     assert (
         "was removed from the fleet. Its hosts do not start" in (fleet.data / "e.log").read_text()
     )
