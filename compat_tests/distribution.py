@@ -155,9 +155,9 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
         and where there are few files, the last ones get none."""
         if self.collection is None:
             collected = self.registered_collections
-            nodes = sorted(self.nodes, key=lambda node: len(collected[node]), reverse=True)
-            self.registered_collections = {node: collected[node] for node in nodes}
-            self.assigned_work = {node: self.assigned_work[node] for node in nodes}
+            for node in sorted(self.nodes, key=lambda node: len(collected[node]), reverse=True):
+                self.assigned_work[node] = self.assigned_work.pop(node)
+                collected[node] = collected.pop(node)
         super().schedule()
 
     @override

@@ -246,7 +246,9 @@ class _Traffic:
         ]
 
     def _run(self, work: Callable[[object, int], None], number: int) -> None:
-        client = connect(self._node.url, self._node.credentials, retries={"mode": "standard"})
+        # A worker that starts on a busy machine takes longer than clients wait by default.
+        patient = {"retries": {"mode": "standard"}, "read_timeout": 180}
+        client = connect(self._node.url, self._node.credentials, **patient)
         try:
             while not self._ends.is_set():
                 work(client, number)
