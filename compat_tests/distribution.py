@@ -47,9 +47,19 @@ _FIRST = (
     "compat_tests/test_removed_cluster.py",
     "compat_tests/test_abandoned_cluster.py",
     "compat_tests/test_emptied_cluster.py",
+    "compat_tests/test_workers_of_cluster.py",
+    "compat_tests/test_transactions_of_shards.py",
+    "compat_tests/test_fifo_moves.py",
     "compat_tests/",
     "cluster/tests/test_cluster_simulation.py",
     "cluster/tests/test_fleet_simulation.py",
+    "cluster/tests/test_simulation.py",
+    "cluster/tests/replication/test_replication.py",
+    "cluster/tests/test_standard_model.py",
+    "cluster/tests/test_fifo_model.py",
+    "cluster/tests/test_fair_model.py",
+    "cluster/tests/peers/test_peer_faults.py",
+    "sqs_api/tests/test_deletion_crashes.py",
 )
 """A file that takes minutes would hold up the end, when nothing else is left to run."""
 
