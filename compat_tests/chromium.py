@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from compat_tests.facade import PATIENCE_S
+
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -44,7 +46,6 @@ _FIND = """async () => (await axe.run()).violations.map(
 _QUIET = 3
 """Frames one after the other without an open request, after which a page has settled: what an
 answer shows may ask for more."""
-_SETTLED_S = 60.0
 
 
 @contextmanager
@@ -67,6 +68,7 @@ class Tab:
     def __init__(self, browser: Any, url: str, **options: Any) -> None:
         self.url = url
         self.context = browser.new_context(**options)
+        self.context.set_default_timeout(PATIENCE_S * 1000)
         self.page = self.context.new_page()
         self.requests: list[Any] = []
         self.faults: list[str] = []
@@ -103,7 +105,7 @@ class Tab:
         self.page.wait_for_load_state()
         quiet, begun_s = 0, time.monotonic()
         while quiet < _QUIET:
-            assert time.monotonic() < begun_s + _SETTLED_S, [each.url for each in self._open]
+            assert time.monotonic() < begun_s + PATIENCE_S, [each.url for each in self._open]
             self.page.evaluate(
                 "new Promise((shown) => requestAnimationFrame(() => setTimeout(shown)))"
             )

@@ -1,5 +1,9 @@
 """Distribution of test files to processes: one Spark for all files that need it, long files first,
-two processes for files that compute while those of the others wait, and the number of processes."""
+two processes for files that compute while those of the others wait, and the number of processes.
+
+Where there are files of both kinds, only those two collect all: to collect ten thousand tests takes
+ten seconds of processor time in each process.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import importlib
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +47,19 @@ _FIRST = (
     "compat_tests/test_removed_cluster.py",
     "compat_tests/test_abandoned_cluster.py",
     "compat_tests/test_emptied_cluster.py",
+    "compat_tests/test_workers_of_cluster.py",
+    "compat_tests/test_transactions_of_shards.py",
+    "compat_tests/test_fifo_moves.py",
     "compat_tests/",
     "cluster/tests/test_cluster_simulation.py",
     "cluster/tests/test_fleet_simulation.py",
+    "cluster/tests/test_simulation.py",
+    "cluster/tests/replication/test_replication.py",
+    "cluster/tests/test_standard_model.py",
+    "cluster/tests/test_fifo_model.py",
+    "cluster/tests/test_fair_model.py",
+    "cluster/tests/peers/test_peer_faults.py",
+    "sqs_api/tests/test_deletion_crashes.py",
 )
 """A file that takes minutes would hold up the end, when nothing else is left to run."""
 
@@ -68,26 +83,39 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Import a share of the test files before all others.
+    """Collect those that wait only, in most processes of a run of all; and import a share of the
+    test files before all others.
 
-    Each process imports all of them, and pytest compiles those of a fresh checkout, with their
-    assertions, for its cache: 25 s of processor time. In one order every process would do so for
-    the same file at the same time; so each finds what the others have compiled.
+    Each process imports all that it collects, and pytest compiles those of a fresh checkout, with
+    their assertions, for its cache: 25 s of processor time. In one order every process would do so
+    for the same file at the same time; so each finds what the others have compiled.
     """
-    given = getattr(session.config, "workerinput", None)
+    config = session.config
+    given = getattr(config, "workerinput", None)
     if given is None:
         return
-    files = sorted(_test_files(session.config))
-    for file in files[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
-        name = ".".join(file.relative_to(session.config.rootpath).with_suffix("").parts)
+    number, count = _number(given["workerid"]), given["workercount"]
+    names = config.args
+    is_mixed = len({*map(_is_waiting, names)}) > 1
+    if is_mixed and {*names} <= {*config.getini("testpaths")}:
+        first = next(each for each in range(count) if _computes(f"gw{each}", count))
+        if number < first:
+            names = config.args = [*filter(_is_waiting, names)]
+            count = first
+        else:
+            names = [*filterfalse(_is_waiting, names)]
+            number, count = number - first, count - first
+    files = sorted(_test_files(config, names))
+    for file in files[number::count]:
+        name = ".".join(file.relative_to(config.rootpath).with_suffix("").parts)
         # One that cannot be imported, or asks to be skipped, says so when it is collected.
         with suppress(Exception, pytest.skip.Exception):
             importlib.import_module(name)
 
 
-def _test_files(config: pytest.Config) -> Iterator[Path]:
+def _test_files(config: pytest.Config, names: list[str]) -> Iterator[Path]:
     ignored = {config.invocation_params.dir / each for each in config.getoption("ignore") or ()}
-    for given in config.args:
+    for given in names:
         path = config.invocation_params.dir / given.partition("::")[0]
         found = path.rglob("test_*.py") if path.is_dir() else [path]
         yield from (file for file in found if file not in ignored)
@@ -102,12 +130,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def _waits(config: pytest.Config) -> bool:
-    return any(name.startswith(_WAITING) for name in config.args)
+    return any(map(_is_waiting, config.args))
+
+
+def _is_waiting(name: str) -> bool:
+    return name.startswith(_WAITING)
+
+
+def _number(process: str) -> int:
+    return int(process.removeprefix("gw"))
 
 
 def _computes(process: str, count: int) -> bool:
     """Two of many: one alone would begin with its second long file when the others are done."""
-    return int(process.removeprefix("gw")) >= count - (2 if count > 3 else 1)
+    return _number(process) >= count - (2 if count > 3 else 1)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -124,11 +160,38 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
     wait: the processors are busy from the begin to the end."""
 
     @override
+    def schedule(self) -> None:
+        """Begin with the processes that collected all: the first one's tests are those of the run,
+        and where there are few files, the last ones get none."""
+        if self.collection is None:
+            collected = self.registered_collections
+            for node in sorted(self.nodes, key=lambda node: len(collected[node]), reverse=True):
+                self.assigned_work[node] = self.assigned_work.pop(node)
+                collected[node] = collected.pop(node)
+        super().schedule()
+
+    @override
+    def _check_nodes_have_same_collection(self) -> bool:
+        collected = self.registered_collections
+        everything = next(iter(collected.values()))
+        waiting = [test for test in everything if _is_waiting(test)]
+        self.registered_collections = {
+            node: everything if tests == waiting else tests for node, tests in collected.items()
+        }
+        try:
+            return bool(super()._check_nodes_have_same_collection())
+        finally:
+            self.registered_collections = collected
+
+    @override
     def _assign_work_unit(self, node: WorkerController) -> None:
         computes = _computes(node.gateway.id, self.numnodes)
-        own = (name for name in self.workqueue if name.startswith(_WAITING) is not computes)
+        own = (name for name in self.workqueue if _is_waiting(name) is not computes)
         if (name := next(own, None)) is not None:
             self.workqueue.move_to_end(name, last=False)
+        elif len(self.registered_collections[node]) < len(self.collection):
+            node.shutdown()  # it did not collect the others
+            return
         super()._assign_work_unit(node)
 
     @override

@@ -34,9 +34,19 @@ class FleetProcess(ClusterProcess):
         return found
 
     def seen_by(self, name: str) -> dict[str, Any]:
-        """The page that `fleet status` shows; to wait for a change needs no command a look."""
-        _, found = ask(self.parts.cluster().hosts[name], self.credentials, "fleet")
-        assert isinstance(found, dict)
+        """The page that `fleet status` shows; to wait for a change needs no command a look. A host
+        that cannot answer now, such as after a kill, is asked again."""
+        found: dict[str, Any] = {}
+
+        def is_answered() -> bool:
+            try:
+                status, said = ask(self.parts.cluster().hosts[name], self.credentials, "fleet")
+            except OSError:
+                return False
+            found.update(said if status == 200 else {})
+            return status == 200
+
+        eventually(is_answered)
         return found
 
     def parts_of(self, queue: str, host: str = "a") -> list[dict[str, Any]]:

@@ -3,8 +3,6 @@ fleet of two clusters of three hosts, with whole queues and with ones of parts i
 
 from __future__ import annotations
 
-import os
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +20,7 @@ from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask
 from compat_tests.test_transactions import transacting
-from compat_tests.workers import worker_of
+from compat_tests.workers import kill_worker_of
 
 PARTS = 4
 _RETRIES = {"mode": "standard", "total_max_attempts": 8}
@@ -77,9 +75,7 @@ class _Workers(Place):
 
     @override
     def kill_leader(self, shard: int) -> None:
-        killed = worker_of(self.process, shard)
-        os.kill(killed, signal.SIGKILL)
-        eventually(lambda: worker_of(self.process, shard) not in (0, killed))
+        kill_worker_of(self.process, shard)
 
 
 class _Fleet(Place):

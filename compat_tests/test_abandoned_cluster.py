@@ -17,6 +17,7 @@ import pytest
 from compat_tests.cluster_process import GATEWAY, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
+from compat_tests.node_process import freeze, wait_until_gone
 from compat_tests.test_emptied_cluster import asked
 from compat_tests.test_fleet import bodies, made
 from compat_tests.test_removed_cluster import audit, refusal, shard_of
@@ -43,13 +44,13 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
 
 def lose(fleet: FleetProcess, kept: Path) -> None:
     """All disks of the second cluster are gone; that of `f` was only away, and comes back."""
-    shutil.copytree(fleet.data / "f", kept, dirs_exist_ok=True)
-    for name in SECOND:
-        fleet.parts.signal(name, signal.SIGKILL)
-    time.sleep(0.5)  # the processes end
-    for name in SECOND:
-        shutil.rmtree(fleet.data / name)
-        (fleet.data / name).write_text("no disk")  # so that the launcher starts nothing there
+    with fleet.parts.not_starting(fleet.pid):
+        freeze(fleet.parts.cluster().processes["f"])  # its files come and go while it runs
+        shutil.copytree(fleet.data / "f", kept)
+        for name in SECOND:
+            wait_until_gone(fleet.parts.signal(name, signal.SIGKILL))
+            shutil.rmtree(fleet.data / name)
+            (fleet.data / name).write_text("no disk")  # so that the launcher starts nothing there
 
 
 def are_published(fleet: FleetProcess, after_ms: float) -> bool:
@@ -121,8 +122,9 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
 
 def come_back(fleet: FleetProcess, folder: Path) -> str:
     """The log of a host of the cluster whose disk was not lost."""
-    (fleet.data / "f").unlink()
-    shutil.copytree(folder, fleet.data / "f")
+    with fleet.parts.not_starting(fleet.pid):
+        (fleet.data / "f").unlink()
+        shutil.copytree(folder, fleet.data / "f")
     log = fleet.data / "f.log"
     eventually(lambda: "was given up" in log.read_text(), within=90)
     return log.read_text()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.facade import Client, counts, receive, refusal
+from compat_tests.facade import PATIENCE_S, Client, counts, receive, refusal
 
 
 @pytest.fixture(params=["", ".fifo"], ids=["standard", "fifo"])
@@ -34,7 +34,7 @@ def test_a_receive_takes_its_messages_for_good(
 
     bodies: list[str] = []
     handles: list[str] = []
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + PATIENCE_S
     while len(bodies) < 3 and time.monotonic() < deadline_s:
         for message in receive(sqs, url):
             bodies.append(message["Body"])

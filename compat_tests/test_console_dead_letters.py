@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from compat_tests.console_world import XSS, count, make_dead_letters, sqs, tab_of
+from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess
 from compat_tests.test_console_jobs import Operator, name_for, slow
 
@@ -41,11 +42,7 @@ def order(tab: Any) -> list[str]:
 
 
 def see_order(tab: Any, *names: str) -> None:
-    for _ in range(500):
-        if order(tab) == [*names]:
-            return
-        tab.page.wait_for_timeout(10)
-    assert order(tab) == [*names]
+    eventually(lambda: order(tab) == [*names])
 
 
 def test_the_list_is_sorted_both_ways_and_keeps_it_in_its_address(

@@ -46,12 +46,8 @@ class Operator:
             place.get_by_role(role, name=name, exact=True) for role in ("link", "button", "radio")
         ]
         target = found[0].or_(found[1]).or_(found[2]).first
-        target.wait_for()
-        for _ in range(600):
-            if target.is_enabled():
-                break
-            self.tab.page.wait_for_timeout(10)
         if self._slow:
+            target.click(trial=True)  # it is enabled then
             target.evaluate(CLICK_THRICE)
         else:
             target.click()

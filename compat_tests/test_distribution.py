@@ -1,5 +1,6 @@
 """The order of test files names files that exist, and keeps those of one Spark together; one
-process computes while the others wait; each repeats its failed tests itself."""
+process computes while the others wait, which collect only what they may run; each repeats its
+failed tests itself."""
 
 from __future__ import annotations
 
@@ -63,31 +64,67 @@ def test_long_files_come_first() -> None:
     assert sorted(files, key=_rank) == files[::-1]
 
 
-def test_each_process_imports_a_share_of_the_files_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "room").mkdir()
-    for name in ("test_a", "test_b", "test_c", "test_ignored", "helper"):
-        (tmp_path / "room" / f"{name}.py").touch()
+def collecting(folder: Path, number: int, count: int, names: list[str]) -> list[str]:
+    """The names that a process collects."""
+    config: Any = SimpleNamespace(
+        workerinput={"workerid": f"gw{number}", "workercount": count},
+        rootpath=folder,
+        invocation_params=SimpleNamespace(dir=folder),
+        args=names,
+        getoption=lambda _: ["room/test_ignored.py"],
+        getini=lambda _: ["room", "compat_tests"],
+    )
+    pytest_collection(SimpleNamespace(config=config))  # type: ignore[arg-type]
+    found: list[str] = config.args
+    return found
+
+
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modules that were imported, of files in a folder of each kind."""
+    for folder in ("room", "compat_tests"):
+        (tmp_path / folder).mkdir()
+        for name in ("test_a", "test_b", "test_c", "test_ignored", "helper"):
+            (tmp_path / folder / f"{name}.py").touch()
+    (tmp_path / "compat_tests" / "test_ignored.py").unlink()
     found: list[str] = []
 
-    def imported(name: str) -> None:
+    def note(name: str) -> None:
         found.append(name)
         raise ImportError(name)
 
-    monkeypatch.setattr("importlib.import_module", imported)
-    for number in (0, 1):
-        config = SimpleNamespace(
-            workerinput={"workerid": f"gw{number}", "workercount": 2},
-            rootpath=tmp_path,
-            invocation_params=SimpleNamespace(dir=tmp_path),
-            args=["room"],
-            getoption=lambda _: ["room/test_ignored.py"],
-        )
-        session: Any = SimpleNamespace(config=config)
-        pytest_collection(session)
+    monkeypatch.setattr("importlib.import_module", note)
+    return found
 
-    assert found == ["room.test_a", "room.test_c", "room.test_b"]
+
+def test_each_process_imports_a_share_of_the_files_first(
+    tmp_path: Path, imported: list[str]
+) -> None:
+    for number in (0, 1):
+        assert collecting(tmp_path, number, 2, ["room"]) == ["room"]
+
+    assert imported == ["room.test_a", "room.test_c", "room.test_b"]
+
+
+def test_processes_that_wait_collect_and_import_no_others(
+    tmp_path: Path, imported: list[str]
+) -> None:
+    both = ["room", "compat_tests"]
+    collected = [collecting(tmp_path, number, 4, both) for number in range(4)]
+
+    assert collected == [["compat_tests"]] * 2 + [both] * 2
+    assert imported == [
+        *("compat_tests.test_a", "compat_tests.test_c", "compat_tests.test_b"),
+        *("room.test_a", "room.test_c", "room.test_b"),
+    ]
+
+
+def test_a_run_of_named_files_is_collected_by_every_process(
+    tmp_path: Path, imported: list[str]
+) -> None:
+    names = ["room/test_a.py", "compat_tests/test_b.py"]
+    assert [collecting(tmp_path, number, 4, names) for number in range(4)] == [names] * 4
+    assert len(imported) == 2
 
 
 class Process:
@@ -105,30 +142,64 @@ class Process:
         self.shutting_down = True
 
 
-def test_the_last_process_computes_while_the_others_wait() -> None:
-    waiting = [f"compat_tests/test_{name}.py" for name in "abcdef"]
-    computing = [f"storage/tests/test_{name}.py" for name in "gh"]
-    tests = [f"{file}::test_{number}" for file in waiting + computing for number in range(4)]
+def distributed(tests: list[str], *collected: list[str]) -> list[list[str]]:
+    """The files that each process runs, in its order; the last one computes."""
     config: Any = SimpleNamespace(
-        getvalue=lambda _: ["popen"] * 2, option=SimpleNamespace(loadscopereorder=False)
+        getvalue=lambda _: ["popen"] * len(collected),
+        option=SimpleNamespace(loadscopereorder=False),
+        hook=SimpleNamespace(),
     )
     scheduling = ByKind(config)
-    processes: list[Any] = [Process(0), Process(1)]
-    for process in processes:
+    processes: list[Any] = [Process(number) for number in range(len(collected))]
+    for process, own in zip(processes, collected, strict=True):
         scheduling.add_node(process)
-        scheduling.add_node_collection(process, tests)
+        scheduling.add_node_collection(process, own)
     scheduling.schedule()
     for _ in range(len(tests)):
         for process in processes:
             for test in process.asked[process.done : process.done + 1]:
                 scheduling.mark_test_complete(process, test)
                 process.done += 1
+    assert all(process.shutting_down for process in processes)
+    return [
+        list(dict.fromkeys(own[at].split("::")[0] for at in process.asked))
+        for process, own in zip(processes, collected, strict=True)
+    ]
 
-    first, last = ([tests[at].split("::")[0] for at in each.asked[::4]] for each in processes)
-    assert last[:2] == computing
-    assert first[0] == waiting[0]
-    assert sorted(first + last) == waiting + computing
+
+def names_of(*files: str) -> list[str]:
+    return [f"{file}::test_{number}" for file in files for number in range(4)]
+
+
+WAITING = [f"compat_tests/test_{name}.py" for name in "abcdef"]
+COMPUTING = [f"storage/tests/test_{name}.py" for name in "gh"]
+
+
+def test_the_last_process_computes_while_the_others_wait() -> None:
+    tests = names_of(*WAITING, *COMPUTING)
+
+    first, last = distributed(tests, tests, tests)
+
+    assert last[:2] == COMPUTING
+    assert first[0] == WAITING[0]
+    assert sorted(first + last) == WAITING + COMPUTING
     assert len(last) > 2, "it helps the others then"
+
+
+def test_a_process_gets_only_files_that_it_collected() -> None:
+    more = [f"storage/tests/test_{name}.py" for name in "ghijklmn"]
+    tests = names_of(*more, *WAITING[:2])
+
+    first, last = distributed(tests, names_of(*WAITING[:2]), tests)
+
+    assert first == WAITING[:2]
+    assert last == more
+
+
+def test_one_file_goes_to_a_process_that_collected_it() -> None:
+    tests = names_of(COMPUTING[0])
+
+    assert distributed(tests, [], tests) == [[], [COMPUTING[0]]]
 
 
 def configured(**fields: Any) -> Any:

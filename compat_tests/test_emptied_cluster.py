@@ -48,11 +48,19 @@ def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
 
 
 def emptied(fleet: FleetProcess) -> dict[str, Any]:
-    """The cluster that is emptied, as `fleet status` has it."""
+    """The cluster that is emptied, as `fleet status` has it. A host may hear of the order a moment
+    later than the one that was asked."""
     host = fleet.parts.cluster().hosts["e"]
-    _, said = ask(host, fleet.credentials, "api/fleet/emptied")
-    (found,) = said["clusters"]
-    assert isinstance(found, dict)
+    found: dict[str, Any] = {}
+
+    def is_known() -> bool:
+        status, said = ask(host, fleet.credentials, "api/fleet/emptied")
+        if status == 200 and said["clusters"]:
+            (cluster,) = said["clusters"]
+            found.update(cluster)
+        return bool(found)
+
+    eventually(is_known)
     return found
 
 

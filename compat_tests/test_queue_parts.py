@@ -34,7 +34,8 @@ def fleet(service: NodeProcess, *arguments: str) -> dict[str, Any]:
 
 def parts_now(service: NodeProcess) -> list[dict[str, Any]]:
     """The parts that `fleet parts` shows, without starting a command."""
-    _, found = ask(service.url, service.credentials, "api/queues/q/parts")
+    status, found = ask(service.url, service.credentials, "api/queues/q/parts")
+    assert status == 200, found
     parts: list[dict[str, Any]] = found["parts"]
     return parts
 
@@ -297,7 +298,6 @@ def test_what_is_not_done_for_split_queues_is_refused(service: NodeProcess) -> N
     assert "FIFO" in done.stderr
 
 
-@pytest.mark.slow
 def failures(service: NodeProcess) -> tuple[int, list[int], bool]:
     """Counted messages, those of each failure, and whether all are counted."""
     found = ask(service.url, service.credentials, "api/queues/q/failures")[1]
@@ -305,6 +305,7 @@ def failures(service: NodeProcess) -> tuple[int, list[int], bool]:
     return found["messages"], counts, found["is_exact"]
 
 
+@pytest.mark.slow
 def test_dead_letters_come_to_all_parts_while_some_close(service: NodeProcess) -> None:
     client = Boto3Client(service.url, service.credentials)
     letters = client.call("CreateQueue", QueueName="q")["QueueUrl"]

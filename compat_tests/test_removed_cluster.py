@@ -96,9 +96,10 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
         used.end()
     assert used.failures == []
     assert used.received == used.sent, "each message once"
-    assert [each["number"] for each in fleet.status("a")["clusters"]] == [1]
-    assert (
-        "was removed from the fleet. Its hosts do not start" in (fleet.data / "e.log").read_text()
+    eventually(lambda: [each["number"] for each in fleet.seen_by("a")["clusters"]] == [1])
+    log = fleet.data / "e.log"
+    eventually(
+        lambda: "was removed from the fleet. Its hosts do not start" in log.read_text(), within=90
     )
     found = audit(fleet, "removeCluster")
     assert [line["details"]["cluster"] for line in found if line["outcome"] == "ok"] == [2], found

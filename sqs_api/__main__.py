@@ -17,6 +17,8 @@ def main() -> None:
         sys.modules["holdfast_native"] = None  # type: ignore[assignment]  # cannot be imported
     # structlog imports it where it is installed, for tracebacks that no log of ours shows.
     sys.modules["rich"] = None  # type: ignore[assignment]  # cannot be imported
+    # Else pydantic reads the notes of all installed packages, and runs those that are its plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # After the isolation: to import all commands takes longer than to start Python. They are no
     # garbage; looking for some among them would take a sixth of that time.
     gc.disable()

@@ -30,7 +30,7 @@ from visibility.rules.transactions import PrepareDeletes, TransactedEntry
 from visibility.tests.prepared import CALLER
 
 _ARN = "arn:aws:sqs:us-east-1:000000000000:letters"
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 async def _eventually(holds: Callable[[], Awaitable[bool]]) -> None:
