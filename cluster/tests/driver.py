@@ -16,8 +16,8 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progress
 from visibility.rules.decided import Decided
-from visibility.rules.events import Event, Notice
-from visibility.rules.turn import Turn, run
+from visibility.rules.events import Effects, Event, Notice
+from visibility.rules.turn import run
 from visibility.state.invariants import check_shard
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -123,15 +123,15 @@ class Driver:
         self.turn([])
 
     def _run(self, stamp: Stamp, deferred: list[Ticket], tickets: list[Ticket]) -> Decided:
-        on_event, do = self._on_event, Turn.do
+        on_event, do = self._on_event, Effects.do
         if on_event is None:
             return run(self.state, stamp, deferred, tickets)
 
-        def do_and_tell(turn: Turn, event: Event) -> None:
+        def do_and_tell(turn: Effects, event: Event) -> None:
             do(turn, event)
             on_event(event)
 
-        with patch.object(Turn, "do", do_and_tell):
+        with patch.object(Effects, "do", do_and_tell):
             return run(self.state, stamp, deferred, tickets)
 
     def submit(self, request: Request) -> Reply:
