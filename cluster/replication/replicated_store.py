@@ -232,7 +232,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         """See `Store.apply`."""
         assert self._releasing is not None
         position, size = self._releasing
-        self._rows.write(changes.ops, position)
+        self.rows.write(changes.ops, position)
         self._has_applied(position, changes.ops, size)
 
     # -- applying ----------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         except (OSError, msgspec.MsgspecError) as error:
             self.replica.fail(f"cannot read Entry {index}: {error}")
             return None
-        self._rows.write(ops, entry.position)
+        self.rows.write(ops, entry.position)
         self._has_applied(entry.position, ops, entry.size)
         return len(ops) // 2
 
@@ -363,7 +363,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
             role=replica.role,
             replica_id=replica.replica_id,
             term=promise.term,
-            leader_id=promise.leader,
             is_voter=replica.replica_id in promise.voters,
             commit=replica.commit,
             applied=self.applied.index,
@@ -413,6 +412,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         assert self._stopped is not None
         await self._stopped
         await self.replacement.leave()
-        await self._options.in_thread(self._rows.close)
+        await self._options.in_thread(self.rows.close)
         await self.replacement.put_in_place(self._options.in_thread)
         self._disk.stop()

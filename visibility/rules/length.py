@@ -200,7 +200,7 @@ class Overflow:
                 reason=OVER_LENGTH,
                 now_ms=self._now_ms,
             )
-        gone = MessagesExpired(self._queue.queue_id, self._now_ms, leases, made_room=True)
+        gone = MessagesExpired(self._queue.queue_id, leases, made_room=True)
         return (*events, gone)
 
 

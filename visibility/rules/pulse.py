@@ -290,7 +290,7 @@ def _expired(
             again = stamp.now_ms + _NO_ROOM_AGAIN_MS
             _note_fresh(shard, queue, again, stamp.now_ms)  # they may be received
             return (), again
-    expired = order_of(definition.settings).expired(shard, queue, leases, stamp.now_ms)
+    expired = order_of(definition.settings).expired(shard, queue, leases)
     return (*archived, *expired), again
 
 
