@@ -144,13 +144,13 @@ class Host:
 async def make_queue(settings: Settings, secrets: Secrets) -> None:
     """Make the queue `orders` in the cluster's catalog."""
     clock, entropy = SystemClock(), SystemEntropy()
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         open_coordination(settings, CATALOG, clock, entropy),
         clock=clock,
         entropy=entropy,
         secrets=secrets,
         shards=[0],
-    )
+    ).opened()
     await catalog.create_queue((settings.account, settings.region, "orders"), {}, {})
     await catalog.close()
 

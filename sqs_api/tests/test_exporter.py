@@ -47,13 +47,13 @@ _PATIENCE_S = 120
 @pytest_asyncio.fixture
 async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
     clock, entropy = SystemClock(), CountingEntropy()
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         await SqliteCoordination.open(Path(":memory:")),
         clock=clock,
         entropy=entropy,
         secrets=some_secrets(),
         shards=[0],
-    )
+    ).opened()
     store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
     shard = Shard(
         0,
