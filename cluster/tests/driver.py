@@ -13,7 +13,7 @@ from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progress
 from visibility.rules.decided import Decided
 from visibility.rules.events import Effects, Event, Notice
@@ -59,6 +59,18 @@ class Reply:
         """The answer of a receive."""
         assert isinstance(self.answer, Deliveries)
         return self.answer
+
+    @property
+    def bodies(self) -> list[str]:
+        """The bodies that a receive got."""
+        return [message.data.decode() for message in self.deliveries.messages]
+
+    @property
+    def taken(self) -> dict[str, Receipt]:
+        """The same, with their receipts."""
+        leases = self.deliveries.leases
+        receipts = [Receipt(lease.sequence, lease.receive_count) for lease in leases]
+        return dict(zip(self.bodies, receipts, strict=True))
 
 
 class SteadyEntropy:
@@ -133,6 +145,10 @@ class Driver:
 
         with patch.object(Effects, "do", do_and_tell):
             return run(self.state, stamp, deferred, tickets)
+
+    def restarted(self, *, store: MemoryStore | None = None, passed_ms: int = 0) -> Driver:
+        """A new leader of the shard, some time later, over what is stored; or over a copy of it."""
+        return Driver(self.queues, store=store or self.store, now_ms=self.now_ms + passed_ms)
 
     def submit(self, request: Request) -> Reply:
         """Run one request and everything that follows at once."""
