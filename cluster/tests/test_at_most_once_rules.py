@@ -10,10 +10,7 @@ from cluster.tests.remembering import a_world, answer_to, named
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import settled
 from storage.checks.consistency import check_queue
-from visibility.contract.errors import (
-    InvalidParameterValue,
-    MessageNotInflight,
-)
+from visibility.contract.errors import InvalidParameterValue, MessageNotInflight
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease

@@ -35,12 +35,7 @@ from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.receive_answers import ReceiveAnswers, encode_answer, without_wait
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.gateway.request_memory import RequestMemory
-from sqs_api.protocol.codec import (
-    Decoded,
-    decode_request,
-    detect_wire,
-    encode_error,
-)
+from sqs_api.protocol.codec import Decoded, decode_request, detect_wire, encode_error
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
 from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.actions import ACTIONS

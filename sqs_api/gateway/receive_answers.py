@@ -14,16 +14,10 @@ from sqs_api.gateway.exchange import JSON, Exchange
 from sqs_api.gateway.payload import Payloads, receipts_of
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN
-from sqs_api.protocol.codec import (
-    content_type,
-    encode_result,
-)
+from sqs_api.protocol.codec import content_type, encode_result
 from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
-from visibility.contract.errors import (
-    QueueError,
-    RequestThrottled,
-)
+from visibility.contract.errors import QueueError, RequestThrottled
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, ReceiveMessage
 from visibility.contract.outcomes import Answer, Deliveries

@@ -28,10 +28,7 @@ from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.stores import found
 from sqs_api.node import start_node
 from sqs_api.operators.user_admin import UserAdmin
-from sqs_api.settings.cluster_records import (
-    open_coordination,
-    settings_of_member,
-)
+from sqs_api.settings.cluster_records import open_coordination, settings_of_member
 from sqs_api.settings.config import Settings, load
 from sqs_api.settings.key_stores import open_keyring
 from sqs_api.start_refusals import NodeRefused

@@ -14,14 +14,7 @@ import pytest
 
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.http.connection import SqsConnection
-from sqs_api.tests.serving import (
-    WAIT_S,
-    Service,
-    json_request,
-    query_request,
-    request_bytes,
-    until,
-)
+from sqs_api.tests.serving import WAIT_S, Service, json_request, query_request, request_bytes, until
 
 LIST = json_request("ListQueues")
 BODY_BYTES_MAX = 7 << 20

@@ -18,14 +18,7 @@ from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, RowStore, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions
 from storage.histogram import SYNC_BOUNDS_S, Histogram
-from storage.log import (
-    AnsweredNote,
-    Disk,
-    Log,
-    LogFailed,
-    LogFull,
-    Position,
-)
+from storage.log import AnsweredNote, Disk, Log, LogFailed, LogFull, Position
 from visibility.rows.row_changes import Changes
 
 _NOTE_S = 0.1
