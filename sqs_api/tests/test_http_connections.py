@@ -270,7 +270,7 @@ async def test_client_that_does_not_read_its_answers_is_not_read_any_more(
     client = await service.connect(getattr(service, port))
     sock: socket.socket = client.writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.writer.transport.pause_reading()
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
     receive = json_request("ReceiveMessage", QueueUrl=url)
 
     for _ in range(200):

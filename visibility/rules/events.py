@@ -40,7 +40,7 @@ class Damage(NamedTuple):
 
 
 class Effects:
-    """What has come of a Turn up to here: its events are applied and recorded, and add to it."""
+    """The effects of a Turn up to here: its events are applied and recorded, and add to them."""
 
     __slots__ = (
         "answers",
