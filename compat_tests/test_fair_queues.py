@@ -6,14 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.facade import (
-    Client,
-    counts,
-    receive,
-    receive_count,
-    refusal,
-    send_to_group,
-)
+from compat_tests.facade import Client, counts, receive, receive_count, refusal, send_to_group
 from compat_tests.test_dead_letter import arn, redrive
 
 MakeQueue = Callable[..., str]

@@ -7,12 +7,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from compat_tests.clients.raw import exchange
-from compat_tests.facade import (
-    Client,
-    counts,
-    receive,
-    refusal,
-)
+from compat_tests.facade import Client, counts, receive, refusal
 
 Names = Callable[[], str]
 MakeQueue = Callable[..., str]

@@ -6,13 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from compat_tests.facade import (
-    Client,
-    ClientError,
-    create_fifo_queue,
-    receive,
-    refusal,
-)
+from compat_tests.facade import Client, ClientError, create_fifo_queue, receive, refusal
 from compat_tests.test_dead_letter import arn, redrive
 from compat_tests.test_queues import attributes
 

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.facade import (
-    Client,
-    receive,
-    refusal,
-)
+from compat_tests.facade import Client, receive, refusal
 
 MakeQueue = Callable[..., str]
 

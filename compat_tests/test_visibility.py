@@ -6,12 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.facade import (
-    Client,
-    counts,
-    receive,
-    refusal,
-)
+from compat_tests.facade import Client, counts, receive, refusal
 
 MakeQueue = Callable[..., str]
 

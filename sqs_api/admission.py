@@ -75,7 +75,7 @@ class AdminSide:
         records: Coordination | None,
         is_ready: Callable[[], bool],
         metrics: MetricsPage,
-        local_key: AccessKey | None = None,
+        local_key: AccessKey | None,
     ) -> None:
         """`parts` answer routes, `records` are those of a single host. The local key is given to a
         worker, whose supervisor leaves the note."""

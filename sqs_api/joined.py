@@ -20,12 +20,7 @@ from cluster.fleet.fleet_operations import cluster_of_workers
 from cluster.fleet.fleet_records import FIRST, FLEET, FleetCluster, place_of, read_fleet
 from cluster.fleet.fleet_view import FleetLeaders, FleetView, watched
 from cluster.members.copied_records import RECORDS_FILE, read_copied
-from cluster.members.host_folder import (
-    former_lease,
-    open_identity,
-    save_identity,
-    save_lease,
-)
+from cluster.members.host_folder import former_lease, open_identity, save_identity, save_lease
 from cluster.members.host_lease import HostLease
 from cluster.members.leader_view import LeaderView
 from cluster.members.member_records import HOSTS, MEMBERS, Cluster, MembershipRefused

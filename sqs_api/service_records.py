@@ -98,7 +98,7 @@ async def open_records(
         opened.callback(audit.close)
         if lines is None:
             audit.note("started", version=metadata.version("holdfast"), uid=os.getuid())
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         host.below(CATALOG),
         clock=clock,
         entropy=entropy,
@@ -111,7 +111,7 @@ async def open_records(
         choose=host.choose,
         draining_shards=host.draining_shards,
         has_archive=settings.lake is not None or not founds,  # a gateway need not have it
-    )
+    ).opened()
     opened.push_async_callback(catalog.close)
     records = Records(keyring, identities, audit, catalog)
     await declare_users(settings, identities, records.note_declared)

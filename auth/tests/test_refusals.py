@@ -21,12 +21,7 @@ from auth.tests.refusing import (
     UNSIGNED_AMZ,
     refusal,
 )
-from auth.tests.signed_requests import (
-    KEY,
-    TEMPORARY_KEY,
-    Request,
-    sign_header,
-)
+from auth.tests.signed_requests import KEY, TEMPORARY_KEY, Request, sign_header
 
 NEEDS = "Authorization header requires '{}' parameter."
 HASHED = "(Hashed with SHA-256 and encoded with Base64) Authorization="

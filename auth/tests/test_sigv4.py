@@ -8,12 +8,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from auth import (
-    CredentialSet,
-    InvalidClientTokenId,
-    SignatureDoesNotMatch,
-    Verifier,
-)
+from auth import CredentialSet, InvalidClientTokenId, SignatureDoesNotMatch, Verifier
 from auth.tests.refusing import (
     MISMATCH,
     PAYLOAD,

@@ -97,7 +97,7 @@ class Catalog(QueueView):
         draining_shards: DrainingShards = tuple,
         has_archive: bool = True,
     ) -> None:
-        """`open` makes one. The coordination is closed with it.
+        """To be used once it is `opened`. The coordination is closed with it.
 
         In a cluster `spread` is called with the revision of each change before its action returns,
         and `ids_raised` before the first new id is issued on a shard. New queues are placed on
@@ -131,45 +131,15 @@ class Catalog(QueueView):
         """True since a change could not be written, until one was."""
         self._log = structlog.get_logger("catalog")
 
-    @classmethod
-    async def open(
-        cls,
-        coordination: Coordination,
-        *,
-        clock: Clock,
-        entropy: Entropy,
-        secrets: Secrets,
-        shards: Iterable[int],
-        waits: Waits = Waits(),  # noqa: B008  a value
-        restore_window_ms: int = 0,
-        spread: Spread | None = None,
-        ids_raised: IdsRaised | None = None,
-        choose: ChooseShards | None = None,
-        draining_shards: DrainingShards = tuple,
-        has_archive: bool = True,
-    ) -> Catalog:
-        """Load all records and watch them. Raises CatalogUnreadable, with the coordination
-        closed."""
-        catalog = cls(
-            coordination,
-            clock=clock,
-            entropy=entropy,
-            secrets=secrets,
-            shards=shards,
-            waits=waits,
-            restore_window_ms=restore_window_ms,
-            spread=spread,
-            ids_raised=ids_raised,
-            choose=choose,
-            draining_shards=draining_shards,
-            has_archive=has_archive,
-        )
+    async def opened(self) -> Catalog:
+        """This catalog, once it has loaded all records and watches them. Raises CatalogUnreadable,
+        with the coordination closed."""
         try:
-            await catalog._begin()
+            await self._begin()
         except BaseException:
-            await coordination.close()
+            await self._coordination.close()
             raise
-        return catalog
+        return self
 
     async def _begin(self) -> None:
         found = await self._coordination.read_all()

@@ -55,12 +55,7 @@ from visibility.contract.permissions import with_permission, without_permission
 from visibility.contract.queue_policy import check_policy_of_queue
 from visibility.contract.redrive_policies import redrive_allowed, redrive_refusal
 from visibility.contract.sender_order import LATE_QUEUE_TAG, check_delay, takes_late
-from visibility.contract.tags import (
-    DELETION_PROTECTION_TAG,
-    PROTECT_ON,
-    PROTECT_TAG,
-    own_tags_of,
-)
+from visibility.contract.tags import DELETION_PROTECTION_TAG, PROTECT_ON, PROTECT_TAG, own_tags_of
 
 AT_ONCE = 30
 """Limit of the records that a decision cleans up: what etcd takes in one transaction, which is a

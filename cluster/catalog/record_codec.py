@@ -13,14 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from auth.envelope import SealBroken
-from cluster.catalog.catalog_records import (
-    DELETED,
-    PREFIX,
-    QUEUES,
-    Entry,
-    KeptQueue,
-    KeptState,
-)
+from cluster.catalog.catalog_records import DELETED, PREFIX, QUEUES, Entry, KeptQueue, KeptState
 from cluster.coordination.coordination import Record
 from cluster.keys.keyring import Secrets
 from visibility.contract.attributes import settings_of

@@ -33,6 +33,10 @@ class Snapshot(NamedTuple):
     revision: int
     records: list[Record]
 
+    def of(self, keys: Collection[str]) -> Snapshot:
+        """The same with the records of these keys only."""
+        return self._replace(records=[each for each in self.records if each.key in keys])
+
 
 EMPTY = Snapshot(0, [])
 """The records before the first transaction."""

@@ -131,7 +131,6 @@ class MemberState(NamedTuple):
     """False if it does not answer: then nothing else is known."""
     version: str = ""
     database_bytes: int = 0
-    used_bytes: int = 0
     quota_bytes: int = 0
     """Limit of the database; 0 if it is not known."""
     has_leader: bool = False
@@ -334,7 +333,6 @@ class EtcdClient:
             is_reached=True,
             version=status.version,
             database_bytes=status.dbSize,
-            used_bytes=status.dbSizeInUse,
             quota_bytes=quota_bytes,
             has_leader=status.leader != 0,
             is_leader=status.leader == status.header.member_id,

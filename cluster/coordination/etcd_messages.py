@@ -86,10 +86,6 @@ class Put(Message, frozen=True):
     lease: int = 0
 
 
-class PutAnswer(Answer, frozen=True):
-    """The key was written."""
-
-
 class Delete(Message, frozen=True):
     """Remove a key."""
 
@@ -244,7 +240,6 @@ class StatusAnswer(Answer, frozen=True):
 
     version: str = ""
     dbSize: int = 0  # noqa: N815  etcd's name
-    dbSizeInUse: int = 0  # noqa: N815  etcd's name
     dbSizeQuota: int = 0  # noqa: N815  etcd's name
     leader: int = 0
 

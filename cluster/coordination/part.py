@@ -98,8 +98,7 @@ class Fixed:
 
     async def read(self, keys: Collection[str]) -> Snapshot:
         """See Coordination."""
-        found = [each for each in self._copied.records if each.key in keys]
-        return self._copied._replace(records=found)
+        return self._copied.of(keys)
 
     async def commit(self, transaction: Transaction) -> Outcome:
         """See Coordination."""

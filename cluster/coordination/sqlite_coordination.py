@@ -100,9 +100,7 @@ class SqliteCoordination:
     async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
         """See Coordination."""
         found = await self.read_all()
-        if isinstance(found, Unavailable):
-            return found
-        return found._replace(records=[each for each in found.records if each.key in keys])
+        return found if isinstance(found, Unavailable) else found.of(keys)
 
     async def commit(self, transaction: Transaction) -> Outcome:
         """See Coordination."""

@@ -49,13 +49,7 @@ from storage.files.copying import (
     sync_file,
     sync_folders,
 )
-from storage.files.folder import (
-    FORMAT_FILE,
-    FolderRefused,
-    check_folder,
-    is_history,
-    open_folder,
-)
+from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, is_history, open_folder
 from storage.log import Position
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.queue_parts import first_sequence

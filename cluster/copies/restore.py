@@ -187,7 +187,7 @@ def difference(copied: CopiedFile, size: int, sha256: str) -> DamagedFile | None
     return None
 
 
-def skip_sequences(data: Path, manifest: Manifest, applied: Position | None = None) -> None:
+def skip_sequences(data: Path, manifest: Manifest, applied: Position | None) -> None:
     """Continue every queue far above the sequences that it may have issued after the backup; the
     rows are as of the Entry `applied`, or of none.
 

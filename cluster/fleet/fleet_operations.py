@@ -20,13 +20,7 @@ from cluster.fleet.fleet_records import (
     read_fleet,
 )
 from cluster.members.member_operations import set_drained
-from cluster.members.member_records import (
-    HOSTS,
-    MEMBERS,
-    Members,
-    MembershipRefused,
-    read_members,
-)
+from cluster.members.member_records import HOSTS, MEMBERS, Members, MembershipRefused, read_members
 from cluster.peers.process_names import host_of, process_name
 
 _TRIES = 5

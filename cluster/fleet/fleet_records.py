@@ -19,13 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from cluster.coordination.coordination import Transaction
-from cluster.members.member_records import (
-    CLUSTER,
-    HOSTS,
-    MEMBERS,
-    Members,
-    MembershipRefused,
-)
+from cluster.members.member_records import CLUSTER, HOSTS, MEMBERS, Members, MembershipRefused
 
 FLEET = "fleet/"
 CLUSTERS = "clusters/"

@@ -22,14 +22,7 @@ from cluster.catalog.queue_rules import Commit, Decision
 from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Conflict, Coordination, Outcome, Transaction
 from cluster.fleet.fleet_operations import Found, Root, check_whole, find
-from cluster.fleet.fleet_records import (
-    CLUSTERS,
-    FIRST,
-    FLEET,
-    ClusterState,
-    Fleet,
-    FleetCluster,
-)
+from cluster.fleet.fleet_records import CLUSTERS, FIRST, FLEET, ClusterState, Fleet, FleetCluster
 from cluster.members.member_records import MembershipRefused
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition

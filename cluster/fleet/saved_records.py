@@ -130,7 +130,7 @@ class SavedPart:
         saved = self._read() if self._whole.is_away else None
         if saved is None:
             return await self._records.read(keys)
-        return Snapshot(saved.revision, [each for each in saved.records if each.key in keys])
+        return saved.of(keys)
 
     async def commit(self, transaction: Transaction) -> Outcome:
         """See Coordination."""

@@ -270,7 +270,7 @@ def is_taken(members: Members, name: str, host_id: str) -> bool:
 
 
 def registration(
-    members: Members, me: Host, revisions: Mapping[str, int], *, is_leaving: bool = False
+    members: Members, me: Host, revisions: Mapping[str, int], *, is_leaving: bool
 ) -> Transaction:
     """Write the records of this host; its lease is the caller's to add."""
     known = members.hosts.get(me.name)

@@ -26,12 +26,7 @@ from cluster.clock import Entropy
 from cluster.parts.part_requests import View, to_part
 from cluster.shards.router import Router
 from visibility.content.id_digests import attempt_digest
-from visibility.contract.errors import (
-    OverLimit,
-    QueueDoesNotExist,
-    QueueError,
-    ServiceUnavailable,
-)
+from visibility.contract.errors import OverLimit, QueueDoesNotExist, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, AttemptKnown, Deliveries, MessagesFound
 from visibility.contract.priority import is_strict, place_of

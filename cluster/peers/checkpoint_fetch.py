@@ -118,7 +118,7 @@ class CheckpointFetch:
         monotonic_s: Callable[[], float],
         entropy: Entropy,
         settings: CheckpointSettings,
-        on_no_good_copy: Callable[[], None] = lambda: None,
+        on_no_good_copy: Callable[[], None],
     ) -> None:
         """`check_rows` reads all rows of a folder: see `check_rows_of`. `on_no_good_copy` is called
         when all other hosts gave damaged rows, and confirmed that."""

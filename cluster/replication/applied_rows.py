@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from typing_extensions import override
+
 from cluster.peers.log_retention import LogRetention
 from cluster.replication.replacement import DamagedRows
 from cluster.replication.replica import Replica
@@ -33,7 +35,6 @@ class AppliedRows(FlushedRows):
         `LogRetention`."""
         super().__init__(rows, options)
         self.holds = LogRetention(options.monotonic_s, has_much_space)
-        self.rows = rows
         self.applied = applied
         """The last Entry that the rows have."""
         self.flushed = applied
@@ -116,12 +117,11 @@ class AppliedRows(FlushedRows):
         """See `SharedStore.quarantines`."""
         return self.damaged.quarantines
 
+    @override
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """Refuse to lead over damaged rows while another host may have sound ones, from which rows
         rebuilt here would differ. Raises StoreFailed."""
         if not self.quarantines:
             self.damaged.met(self.replica, "a queue cannot be loaded")
             raise StoreFailed("rows are damaged: another host leads")
-        healed: list[Healed] = []
-        await self._options.in_thread(lambda: healed.extend(self._rows.heal(known)))
-        return healed
+        return await super().heal(known)

@@ -75,9 +75,7 @@ ON_THIS_MACHINE = RowsPlace(SystemFiles())
 class StoreSource(Source):
     """An open store that gives checkpoints: `cluster.peers.checkpoints.Source`."""
 
-    def __init__(
-        self, store: ReplicatedStore, read_rows: Callable[[Path], RowFiles] = FileRows
-    ) -> None:
+    def __init__(self, store: ReplicatedStore, read_rows: Callable[[Path], RowFiles]) -> None:
         self.folder: Path = store.folder
         self.log_id = store.replica.journal.log_id
         self.holds: LogRetention = store.holds

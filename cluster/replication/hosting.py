@@ -10,13 +10,7 @@ import structlog
 
 from cluster.clock import Clock, Entropy
 from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic, RowsPlace
-from cluster.replication.contract import (
-    ASYNC_TIMING,
-    ReplicaOwner,
-    ReplicaReport,
-    Times,
-    Timing,
-)
+from cluster.replication.contract import ASYNC_TIMING, ReplicaOwner, ReplicaReport, Times, Timing
 from cluster.replication.journal import Journal
 from cluster.replication.journal_files import OtherLog
 from cluster.replication.leadership import Leadership

@@ -29,7 +29,7 @@ from storage.log import Disk, LogFailed, LogFull, Position, ReadAhead
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
 from visibility.rows.row_changes import Changes
 
-TICK_S = 0.1
+_TICK_S = 0.1
 """Interval of the replica's own work."""
 _SLICE_ROWS = 2_000
 """Row changes that a follower applies before the event loop may go on: 2 ms."""
@@ -87,7 +87,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         peers: Callable[[], Sequence[str]],
         has_much_space: Callable[[], bool],
         on_closing: Callable[[], object],
-        tick_s: float = TICK_S,
     ) -> None:
         """`applied` is the Entry that the rows are as of. `replica_of` and `source_of` make the
         replica of this owner, and its way to rows of other hosts. `peers` names the other members,
@@ -104,7 +103,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         """See `SharedStore.answers_early`."""
         self._disk = disk
         self._now_ms = now_ms
-        self._tick_s = tick_s
         self._is_leading = False
         """True once the shard was told that it leads, as the replica served and the rows had what
         was committed. It stays so while the replica takes another term."""
@@ -136,7 +134,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(next_pulse(loop.time(), self._tick_s), self._tick)
+        self._timer = loop.call_at(next_pulse(loop.time(), _TICK_S), self._tick)
         peers = self._peers()
         if list(peers) != list(self.replica.peers):
             self.replica.set_peers(peers)
@@ -232,7 +230,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         """See `Store.apply`."""
         assert self._releasing is not None
         position, size = self._releasing
-        self._rows.write(changes.ops, position)
+        self.rows.write(changes.ops, position)
         self._has_applied(position, changes.ops, size)
 
     # -- applying ----------------------------------------------------------------------------------
@@ -299,7 +297,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         except (OSError, msgspec.MsgspecError) as error:
             self.replica.fail(f"cannot read Entry {index}: {error}")
             return None
-        self._rows.write(ops, entry.position)
+        self.rows.write(ops, entry.position)
         self._has_applied(entry.position, ops, entry.size)
         return len(ops) // 2
 
@@ -363,7 +361,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
             role=replica.role,
             replica_id=replica.replica_id,
             term=promise.term,
-            leader_id=promise.leader,
             is_voter=replica.replica_id in promise.voters,
             commit=replica.commit,
             applied=self.applied.index,
@@ -413,6 +410,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         assert self._stopped is not None
         await self._stopped
         await self.replacement.leave()
-        await self._options.in_thread(self._rows.close)
+        await self._options.in_thread(self.rows.close)
         await self.replacement.put_in_place(self._options.in_thread)
         self._disk.stop()

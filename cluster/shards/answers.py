@@ -17,8 +17,8 @@ from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rows.row_changes import Changes
 from visibility.rules.acknowledge import ReturnMessages, UndoReceive
 from visibility.rules.at_most_once import RemoveTaken
-from visibility.rules.decided import NO_MESSAGES, Answers
-from visibility.rules.events import Notice
+from visibility.rules.decided import NO_MESSAGES
+from visibility.rules.events import Answers, Notice
 from visibility.rules.features import OPERATIONS
 from visibility.state.waiters import OnAnswer, Ticket
 

@@ -37,7 +37,8 @@ from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
-from visibility.rules.decided import Damage, DamageMet, Decided, TurnFailed
+from visibility.rules.decided import DamageMet, Decided, TurnFailed
+from visibility.rules.events import Damage
 from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.queue_parts import unfinished_closings
 from visibility.rules.turn import begin, nothing_for, run

@@ -42,7 +42,8 @@ from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.move_task import MoveTask
 from visibility.rows.row_changes import Ops
-from visibility.rules.decided import Damage, DamageMet
+from visibility.rules.decided import DamageMet
+from visibility.rules.events import Damage
 from visibility.state.shard_state import ShardState
 from visibility.state.waiters import OnAnswer, Room, Ticket
 

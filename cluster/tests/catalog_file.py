@@ -49,14 +49,14 @@ class CatalogFile:
         self.catalog: Catalog
 
     async def open(self, shards: tuple[int, ...] = (0,)) -> Catalog:
-        self.catalog = await Catalog.open(
+        self.catalog = await Catalog(
             await SqliteCoordination.open(self.file),
             clock=self.clock,
             entropy=self.entropy,
             secrets=some_secrets(),
             shards=shards,
             restore_window_ms=self.restore_window_ms,
-        )
+        ).opened()
         return self.catalog
 
     async def write(self, entries: Entries) -> None:

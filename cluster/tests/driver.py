@@ -13,11 +13,11 @@ from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progress
 from visibility.rules.decided import Decided
-from visibility.rules.events import Event, Notice
-from visibility.rules.turn import Turn, run
+from visibility.rules.events import Effects, Event, Notice
+from visibility.rules.turn import run
 from visibility.state.invariants import check_shard
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -59,6 +59,18 @@ class Reply:
         """The answer of a receive."""
         assert isinstance(self.answer, Deliveries)
         return self.answer
+
+    @property
+    def bodies(self) -> list[str]:
+        """The bodies that a receive got."""
+        return [message.data.decode() for message in self.deliveries.messages]
+
+    @property
+    def taken(self) -> dict[str, Receipt]:
+        """The same, with their receipts."""
+        leases = self.deliveries.leases
+        receipts = [Receipt(lease.sequence, lease.receive_count) for lease in leases]
+        return dict(zip(self.bodies, receipts, strict=True))
 
 
 class SteadyEntropy:
@@ -123,16 +135,20 @@ class Driver:
         self.turn([])
 
     def _run(self, stamp: Stamp, deferred: list[Ticket], tickets: list[Ticket]) -> Decided:
-        on_event, do = self._on_event, Turn.do
+        on_event, do = self._on_event, Effects.do
         if on_event is None:
             return run(self.state, stamp, deferred, tickets)
 
-        def do_and_tell(turn: Turn, event: Event) -> None:
+        def do_and_tell(turn: Effects, event: Event) -> None:
             do(turn, event)
             on_event(event)
 
-        with patch.object(Turn, "do", do_and_tell):
+        with patch.object(Effects, "do", do_and_tell):
             return run(self.state, stamp, deferred, tickets)
+
+    def restarted(self, *, store: MemoryStore | None = None, passed_ms: int = 0) -> Driver:
+        """A new leader of the shard, some time later, over what is stored; or over a copy of it."""
+        return Driver(self.queues, store=store or self.store, now_ms=self.now_ms + passed_ms)
 
     def submit(self, request: Request) -> Reply:
         """Run one request and everything that follows at once."""

@@ -50,7 +50,7 @@ class MemoryCoordination:
         found = await self.read_all()
         if isinstance(found, Unavailable):
             return found
-        return found._replace(records=[each for each in found.records if each.key in keys])
+        return found.of(keys)
 
     async def commit(self, transaction: Transaction) -> Outcome:
         assert len(transaction.changes) <= RECORDS_MAX

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.driver import Driver
+from cluster.tests.one_queue import OneQueue
 from cluster.tests.remembering import a_world, answer_to, named
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import settled
 from storage.checks.consistency import check_queue
-from visibility.contract.errors import (
-    InvalidParameterValue,
-    MessageNotInflight,
-)
+from visibility.contract.errors import InvalidParameterValue, MessageNotInflight
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease
@@ -25,7 +23,7 @@ NOTHING_LEFT = QueueCounters(0, 0, 0)
 EACH = pytest.mark.parametrize("suffix", ["", ".fifo"], ids=["standard", "fifo"])
 
 
-class Once:
+class Once(OneQueue):
     """A queue that delivers at most once."""
 
     def __init__(self, suffix: str = "", tags: dict[str, str] = TAGS) -> None:
@@ -50,24 +48,12 @@ class Once:
 
     def received(self, most: int = 10) -> list[str]:
         """The bodies that a receive gets."""
-        messages = self.driver.submit(prepared.receive(self.queue, most)).deliveries.messages
-        return [message.data.decode() for message in messages]
+        return self.driver.submit(prepared.receive(self.queue, most)).bodies
 
     def remove(self, leases: list[Lease]) -> None:
         """Tell that the answer with these was written."""
         request = prepared.prepared(self.queue, RemoveTaken(), receipts(leases))
         assert self.driver.submit(request).refusal is None
-
-    def restart(self) -> None:
-        """Begin anew with what is stored, as a new leader does."""
-        driver = self.driver
-        self.driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
-
-    def counts(self) -> QueueCounters:
-        """The exact counters."""
-        answer = self.driver.submit(prepared.counters(self.queue)).answer
-        assert isinstance(answer, QueueCounters)
-        return answer
 
 
 def receipts(leases: list[Lease]) -> list[Receipt]:

@@ -109,14 +109,14 @@ async def test_a_deleted_name_is_taken_for_60_seconds_also_over_a_restart(
 
 
 async def test_a_name_may_be_taken_at_once_when_the_wait_is_off(tmp_path: Path) -> None:
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         await SqliteCoordination.open(tmp_path / "catalog.sqlite"),
         clock=SettableClock(),
         entropy=CountingEntropy(),
         secrets=some_secrets(),
         shards=[0],
         waits=Waits(deleted_name_ms=0),
-    )
+    ).opened()
 
     await catalog.delete_queue(await catalog.create_queue(owner("q"), {}, {}))
 

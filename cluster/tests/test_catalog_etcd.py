@@ -54,7 +54,7 @@ async def opened(
     waits: Waits = Waits(),  # noqa: B008  a value
     window_ms: int = WINDOW_MS,
 ) -> Catalog:
-    return await Catalog.open(
+    return await Catalog(
         coordination,
         clock=clock,
         entropy=CountingEntropy(),
@@ -62,7 +62,7 @@ async def opened(
         shards=[0],
         waits=waits,
         restore_window_ms=window_ms,
-    )
+    ).opened()
 
 
 class Catalogs:

@@ -35,7 +35,7 @@ async def opened(
     spread: Spread | None = None,
     ids_raised: IdsRaised | None = None,
 ) -> Catalog:
-    return await Catalog.open(
+    return await Catalog(
         coordination,
         clock=clock or SettableClock(),
         entropy=CountingEntropy(),
@@ -45,7 +45,7 @@ async def opened(
         restore_window_ms=60_000,
         spread=spread,
         ids_raised=ids_raised,
-    )
+    ).opened()
 
 
 async def test_hosts_see_each_others_queues_and_never_issue_an_id_twice() -> None:

@@ -8,14 +8,7 @@ import msgspec
 import pytest
 
 from cluster.catalog.catalog import Catalog
-from cluster.tests.catalog_file import (
-    FIFO,
-    CatalogFile,
-    allowing,
-    arn_of,
-    owner,
-    policy_for,
-)
+from cluster.tests.catalog_file import FIFO, CatalogFile, allowing, arn_of, owner, policy_for
 from visibility.contract.errors import InvalidParameterValue, QueueNameExists
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION

@@ -23,11 +23,6 @@ SPANS = 6
 BODIES = [str(number) for number in range(10)]
 
 
-async def restarted(world: World) -> World:
-    await world.shard.stop()
-    return await World(store=world.store, definitions=world.queues).start()
-
-
 @virtual
 @pytest.mark.parametrize("table", [MESSAGE, DELAYED, GROUP], ids=["message", "delayed", "group"])
 async def test_a_fifo_queue_too_long_to_be_read_by_a_turn_is_rebuilt(
@@ -36,7 +31,7 @@ async def test_a_fifo_queue_too_long_to_be_read_by_a_turn_is_rebuilt(
     queue = SLOW if table == DELAYED else FIFO
     world = await World().start()
     await world.asked(prepared.send_batch(queue, BODIES, groups=[*BODIES[:5]] * 2))
-    world = await restarted(world)
+    world = await world.restarted()
     world.store.damage(min(key for key in world.store.durable if key[8:9] == table))
     monkeypatch.setattr(quarantine, "_ROWS_MAX", len(BODIES) - 1)
 

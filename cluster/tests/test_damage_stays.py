@@ -37,11 +37,6 @@ BODIES = [str(number) for number in range(10)]
 FOUR_DAYS_S = 345_600
 
 
-async def restarted(world: World) -> World:
-    await world.shard.stop()
-    return await World(store=world.store, definitions=world.queues).start()
-
-
 def quarantined(world: World, queue: QueueDefinition) -> int:
     """The queue's count, which agrees with its rows."""
     state = state_of(world.shard).queues.get(queue.queue_id)
@@ -61,12 +56,12 @@ async def test_a_message_passed_by_before_a_restart_is_passed_by_after_it() -> N
     world = await World().start()
     for _ in range(3):
         await world.asked(prepared.send_batch(Q, BODIES))
-    world = await restarted(world)
+    world = await world.restarted()
     world.store.damage(message_key(1, 25))
     first = await world.asked(*[prepared.receive(Q, 7) for _ in range(4)])
     assert [len(asked.bodies) for asked in first] == [7, 7, 7, 7]
 
-    world = await restarted(world)
+    world = await world.restarted()
     (rest, none) = await world.asked(prepared.receive(Q, 10), prepared.receive(Q, 10))
     await world.asked(prepared.send_batch(Q, ["a", "b"]))
     (new, counted) = await world.asked(prepared.receive(Q, 10), prepared.counters(Q))
@@ -81,12 +76,12 @@ async def test_a_quarantined_block_stays_so_when_it_can_be_read_again() -> None:
     world = await World().start()
     for _ in range(3):
         await world.asked(prepared.send_batch(Q, BODIES))
-    world = await restarted(world)
+    world = await world.restarted()
     world.store.unreadable = {message_key(1, sequence) for sequence in (24, 25)}
     await world.asked(*[prepared.receive(Q, 9) for _ in range(3)])
 
     world.store.unreadable = set()
-    world = await restarted(world)
+    world = await world.restarted()
     (rest, none) = await world.asked(prepared.receive(Q, 10), prepared.receive(Q, 10))
     await world.asked(prepared.send(Q, "a"))
     (new,) = await world.asked(prepared.receive(Q, 10))
@@ -135,10 +130,10 @@ async def test_a_row_found_bad_before_its_message_is_received_leaves_memory() ->
 
 @virtual
 async def test_the_ages_of_a_queue_of_which_nothing_can_be_read_are_not_known() -> None:
-    world = await restarted(await World().start())
+    world = await (await World().start()).restarted()
     await world.asked(prepared.send_batch(Q, ["a", "b"]))
     world.store.damage(message_key(1, 1), message_key(1, 2))
-    again = await restarted(world)
+    again = await world.restarted()
     (received,) = await again.asked(prepared.receive(Q, 10))
 
     (report,) = again.shard.queues([1], detailed_ids=[1])
@@ -151,7 +146,7 @@ async def test_the_ages_of_a_queue_of_which_nothing_can_be_read_are_not_known() 
 async def test_messages_expire_beside_one_that_cannot_be_read_and_then_it_does() -> None:
     world = await World().start()
     await world.asked(prepared.send_batch(SHORT, BODIES))
-    world = await restarted(world)
+    world = await world.restarted()
     world.store.damage(message_key(2, 3))
     await pass_time(50)
     (counted,) = await world.asked(prepared.counters(SHORT))
@@ -260,7 +255,7 @@ async def test_the_row_of_a_fifo_group_that_is_damaged_is_made_anew() -> None:
     await world.asked(*[prepared.send(QUICK, f"{g}{n}", group=g) for n in "12" for g in "ghi"])
     (first,) = await world.asked(prepared.receive(QUICK, 1, timeout_s=5))
     assert first.bodies == ["g1"]
-    world = await restarted(world)
+    world = await world.restarted()
     damage_index(world, QUICK, "gh")
 
     (second, third) = await world.asked(prepared.receive(QUICK, 10), prepared.receive(QUICK, 10))
@@ -277,7 +272,7 @@ async def test_the_row_of_a_fifo_group_that_is_damaged_is_made_anew() -> None:
 async def test_the_row_of_a_group_of_a_standard_queue_that_is_damaged_is_made_anew() -> None:
     world = await World().start()
     await world.asked(prepared.send_batch(Q, BODIES, groups=["g"] * 10))
-    world = await restarted(world)
+    world = await world.restarted()
     damage_index(world, Q, "g")
 
     received = await world.asked(prepared.receive(Q, 9), prepared.receive(Q, 9))
@@ -310,7 +305,7 @@ async def test_a_fifo_group_whose_line_cannot_be_read_is_blocked_and_keeps_back_
     world = await World().start()
     await world.asked(*[prepared.send(QUICK, group, group=group) for group in "ghi"])
     await world.asked(prepared.send(QUICK, "g2", group="g"))
-    world = await restarted(world)
+    world = await world.restarted()
     damage_line(world, QUICK, "g")
 
     first, second = await world.asked(prepared.receive(QUICK, 10), prepared.receive(QUICK, 10))
@@ -328,7 +323,7 @@ async def test_a_damaged_message_of_a_fifo_group_blocks_the_group_until_it_would
     world = await World().start()
     await world.asked(*[prepared.send(QUICK, f"{n}", group="g") for n in range(5)])
     await world.asked(prepared.send(QUICK, "h", group="h"))
-    world = await restarted(world)
+    world = await world.restarted()
     world.store.damage(message_key(3, 3))
 
     first, second = await world.asked(prepared.receive(QUICK, 10), prepared.receive(QUICK, 10))
@@ -337,7 +332,7 @@ async def test_a_damaged_message_of_a_fifo_group_blocks_the_group_until_it_would
     assert counted.answers == [QueueCounters(0, 1, 0)]
     assert quarantined(world, QUICK) == 5
 
-    world = await restarted(world)
+    world = await world.restarted()
     (sent, third) = await world.asked(
         prepared.send(QUICK, "5", group="g"), prepared.receive(QUICK, 10)
     )
@@ -360,7 +355,7 @@ async def test_a_message_in_flight_of_a_blocked_group_can_be_deleted() -> None:
     world = await World().start()
     await world.asked(*[prepared.send(QUICK, f"{n}", group="g") for n in range(3)])
     (first,) = await world.asked(prepared.receive(QUICK, 1, timeout_s=5))
-    world = await restarted(world)
+    world = await world.restarted()
     world.store.damage(message_key(3, 2))
     await world.asked(prepared.delete_batch(QUICK, [Receipt(1, 1)]))
 
@@ -376,7 +371,7 @@ async def test_a_move_task_goes_on_beside_a_blocked_group(damaged: QueueDefiniti
     for queue in (DEAD, OTHER):
         sends = [prepared.send(queue, f"{queue.name} {g}", group=g) for g in "ghi"]
         await world.asked(*sends)
-    world = await restarted(world)
+    world = await world.restarted()
     damage_line(world, damaged, "g")
     await world.asked(prepared.receive(damaged, 10, timeout_s=0))
 

@@ -32,11 +32,6 @@ GROUPS = 1_000
 READY = "ready groups"
 
 
-async def restarted(world: World) -> World:
-    await world.shard.stop()
-    return await World(store=world.store, definitions=world.queues).start()
-
-
 def damage_table(world: World, table: bytes, *, is_block: bool) -> None:
     """Damage all rows of this table, or the block that they are in."""
     keys = [key for key in world.store.durable if key[8:9] == table]
@@ -100,7 +95,7 @@ async def test_a_queue_whose_index_cannot_be_read_is_rebuilt_and_served(
     request = await prepare(world)
     await world.asked(prepared.send(OTHER, "other"))
     if restarts:
-        world = await restarted(world)
+        world = await world.restarted()
     damage_table(world, table, is_block=is_block)
 
     refused, beside = await world.asked(request, prepared.counters(OTHER))
@@ -119,7 +114,7 @@ async def test_a_queue_whose_index_cannot_be_read_is_rebuilt_and_served(
 async def test_damage_that_a_rebuild_does_not_remove_reopens_the_shard_once() -> None:
     world = await World().start()
     request = await with_groups(world)
-    world = await restarted(world)
+    world = await world.restarted()
     damage_table(world, HEAD, is_block=True)
     damaged = set(world.store.unreadable)
 

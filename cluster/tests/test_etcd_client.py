@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.coordination import etcd_messages
-from cluster.coordination.etcd_client import (
-    Access,
-    Deadline,
-    EtcdClient,
-    Refused,
-    TokenRefused,
-)
+from cluster.coordination.etcd_client import Access, Deadline, EtcdClient, Refused, TokenRefused
 from cluster.coordination.etcd_lease import EtcdLease
 from cluster.coordination.etcd_wire import NoAnswer, Reply
 from cluster.tests.virtual_time import virtual

@@ -25,12 +25,7 @@ from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_messages import STATUS
 from cluster.coordination.etcd_wire import HttpWire, NoAnswer, TlsFiles
 from cluster.tests.coordinations import Hosts, until
-from cluster.tests.etcd_processes import (
-    Certificates,
-    EtcdProcesses,
-    etcd_program,
-    running_etcd,
-)
+from cluster.tests.etcd_processes import Certificates, EtcdProcesses, etcd_program, running_etcd
 from compat_tests.made_certificates import Authority
 
 pytestmark = pytest.mark.slow

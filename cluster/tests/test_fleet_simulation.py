@@ -20,12 +20,7 @@ from cluster.peers.forwarding import PeerRouter
 from cluster.shards.delivery import Deliveries
 from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation import known_parts
-from cluster.tests.simulation.cluster_run import (
-    fleet_shape,
-    leaving_shape,
-    losing_shape,
-    simulate,
-)
+from cluster.tests.simulation.cluster_run import fleet_shape, leaving_shape, losing_shape, simulate
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.policies_planted import FOUND_WITHIN, PLANTS
 from cluster.tests.simulation.simulated_queues import Extra

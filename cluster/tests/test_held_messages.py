@@ -77,7 +77,7 @@ def counters(bench: OperatorBench) -> QueueCounters:
 def restart(bench: OperatorBench) -> None:
     """Begin anew with the rows, as a start or another leader does."""
     old = bench.driver
-    bench.driver = Driver(old.queues, store=old.store, now_ms=old.now_ms)
+    bench.driver = old.restarted()
     check_rows(bench.driver.store, bench.driver.state)
 
 
@@ -359,7 +359,7 @@ def test_a_lost_mark_leaves_the_message_held_without_an_owner(bench: OperatorBen
     bench.driver.store.apply(lost)
 
     old = bench.driver
-    bench.driver = Driver(old.queues, store=old.store, now_ms=old.now_ms)
+    bench.driver = old.restarted()
 
     known = bench.driver.state.queue(1).holds
     assert known == {1: Hold(1)}

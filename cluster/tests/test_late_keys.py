@@ -84,9 +84,9 @@ class Service:
         self.driver.pass_time(6_000)
 
     def receive(self, queue: QueueDefinition | None = None) -> list[str]:
-        found = self.driver.submit(self.request(queue or self.source)).deliveries
+        bodies = self.driver.submit(self.request(queue or self.source)).bodies
         check_rows(self.driver.store, self.driver.state)
-        return [message.data.decode() for message in found.messages]
+        return bodies
 
     def request(self, queue: QueueDefinition, wait_s: int | None = None) -> Request:
         target = self.driver.queues.dead_letter_queue(queue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.driver import Driver, Reply
+from cluster.tests.one_queue import OneQueue
 from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.errors import OverLimit, RequestThrottled
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
@@ -12,10 +13,11 @@ from visibility.contract.results import SendMessageBatchResult
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
+ONE = QueueCounters(1, 0, 0)
 FIFO = pytest.mark.parametrize("suffix", ["", ".fifo"], ids=["standard", "fifo"])
 
 
-class Limited:
+class Limited(OneQueue):
     """A queue with these tags, and a dead-letter queue, which may have others."""
 
     def __init__(
@@ -66,26 +68,13 @@ class Limited:
         """The bodies that a receive gets, with their receipts."""
         letters = self.letters if of is None else None
         request = prepared.receive(of or self.queue, most, dead_letter_queue=letters)
-        deliveries = self.driver.submit(request).deliveries
-        receipts = [Receipt(each.sequence, each.receive_count) for each in deliveries.leases]
-        bodies = [message.data.decode() for message in deliveries.messages]
-        return dict(zip(bodies, receipts, strict=True))
+        return self.driver.submit(request).taken
 
     def delete(self, receipt: Receipt) -> None:
         self.driver.submit(prepared.delete(self.queue, receipt))
 
     def give_back(self, receipt: Receipt) -> None:
         self.driver.submit(prepared.change(self.queue, receipt, 0))
-
-    def counts(self, queue: QueueDefinition | None = None) -> tuple[int, int, int]:
-        answer = self.driver.submit(prepared.counters(queue or self.queue)).answer
-        assert isinstance(answer, QueueCounters)
-        return answer.visible, answer.in_flight, answer.delayed
-
-    def restart(self) -> None:
-        """Load the shard from its rows."""
-        driver = self.driver
-        self.driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
 
 
 # -- what counts -----------------------------------------------------------------------------------
@@ -110,7 +99,7 @@ def test_messages_that_wait_for_their_retry_count() -> None:
     limited.send("a", "b")
     limited.give_back(limited.taken(1, of=limited.queue)["a"])
 
-    assert limited.counts() == (1, 0, 1)
+    assert limited.counts() == QueueCounters(1, 0, 1)
     assert limited.refuses("c")
 
 
@@ -120,7 +109,7 @@ def test_delayed_messages_count() -> None:
     assert limited.tried("b", delay_s=60).refusal is None
 
     assert limited.refuses("c")
-    assert limited.counts() == (1, 0, 1)
+    assert limited.counts() == QueueCounters(1, 0, 1)
 
 
 @FIFO
@@ -181,13 +170,13 @@ def test_lowering_a_limit_drops_nothing() -> None:
     limited.queue = limited.driver.queues.define(
         limited.defined({"max-messages": "10", "overflow": "drop-oldest"})
     )
-    assert limited.counts() == (60, 0, 0)
+    assert limited.counts() == QueueCounters(60, 0, 0)
 
     limited.send("next")
 
-    assert limited.counts() == (51, 0, 0), "a send pushes out ten times what it brings"
+    assert limited.counts() == QueueCounters(51, 0, 0), "a send pushes out ten times what it brings"
     limited.send(*"abcdefgh")
-    assert limited.counts() == (10, 0, 0)
+    assert limited.counts() == QueueCounters(10, 0, 0)
 
 
 # -- room ------------------------------------------------------------------------------------------
@@ -202,7 +191,7 @@ def test_the_oldest_that_waits_is_dropped(suffix: str) -> None:
 
     limited.send("10", "11", group="x")
 
-    assert limited.counts() == (8, 2, 0)
+    assert limited.counts() == QueueCounters(8, 2, 0)
     for receipt in flying.values():
         limited.delete(receipt)
     assert [*limited.taken()] == ["4", "5", "6", "7", "8", "9", "10", "11"]
@@ -230,7 +219,7 @@ def test_a_fifo_group_loses_its_beginning_and_gets_no_hole() -> None:
 
     limited.send("1", "2", group="h")
 
-    assert limited.counts() == (9, 1, 0)
+    assert limited.counts() == QueueCounters(9, 1, 0)
     limited.delete(held["v"])
     assert [*limited.taken()][:3] == ["c", "d", "e"]
 
@@ -310,7 +299,7 @@ def test_the_oldest_becomes_a_dead_letter(suffix: str) -> None:
 
     limited.send("a", "b", "c")
 
-    assert limited.counts() == (2, 0, 0)
+    assert limited.counts() == QueueCounters(2, 0, 0)
     assert [*limited.taken(of=limited.letters)] == ["a"]
     assert [*limited.taken()] == ["b", "c"]
 
@@ -322,7 +311,7 @@ def test_without_a_place_to_go_the_send_is_refused() -> None:
     limited.send("a", "b")
 
     assert limited.refuses("c")
-    assert (limited.counts(), limited.counts(limited.letters)) == ((1, 0, 0), (1, 0, 0))
+    assert (limited.counts(), limited.counts(limited.letters)) == (ONE, ONE)
 
 
 def test_without_an_archive_the_send_is_refused() -> None:
@@ -354,7 +343,7 @@ def test_a_dead_letter_that_does_not_fit_stays_and_is_received() -> None:
         limited.give_back(receipt)
 
     assert [*limited.taken()] == ["b"]
-    assert limited.counts(limited.letters) == (1, 0, 0)
+    assert limited.counts(limited.letters) == QueueCounters(1, 0, 0)
 
 
 def test_a_redrive_waits_for_room() -> None:
@@ -363,14 +352,14 @@ def test_a_redrive_waits_for_room() -> None:
     for receipt in limited.taken().values():
         limited.give_back(receipt)
     limited.taken()
-    assert limited.counts(limited.letters) == (2, 0, 0)
+    assert limited.counts(limited.letters) == QueueCounters(2, 0, 0)
     limited.queue = limited.driver.queues.define(limited.defined({"max-messages": "1"}))
 
     task = prepared.start_move_task(limited.letters, limited.queue)
     limited.driver.submit(task)
     limited.driver.pass_time(5_000)
 
-    assert (limited.counts(), limited.counts(limited.letters)) == ((1, 0, 0), (1, 0, 0))
+    assert (limited.counts(), limited.counts(limited.letters)) == (ONE, ONE)
     limited.delete(limited.taken()["a"])
     limited.driver.pass_time(2_000)
     assert [*limited.taken()] == ["b"]

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from cluster.tests.driver import Driver, Reply
+from cluster.tests.one_queue import OneQueue
 from visibility.contract.errors import RequestThrottled
 from visibility.contract.levelling import is_throttled, keeps_whole
 from visibility.contract.model import QueueCounters, Receipt
@@ -15,7 +16,7 @@ from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
 
-class Levelled:
+class Levelled(OneQueue):
     """A queue with these tags."""
 
     def __init__(self, tags: dict[str, str], suffix: str = "", hidden_s: int = 30) -> None:
@@ -51,12 +52,6 @@ class Levelled:
         """Change the queue's tags."""
         changed = prepared.queue_named("q" + self.suffix, 1, tags=tags, VisibilityTimeout="30")
         self.queue = self.driver.queues.define(changed)
-
-    def counts(self) -> QueueCounters:
-        """The exact counters."""
-        answer = self.driver.submit(prepared.counters(self.queue)).answer
-        assert isinstance(answer, QueueCounters)
-        return answer
 
 
 FIFO = pytest.mark.parametrize("suffix", ["", ".fifo"], ids=["standard", "fifo"])
@@ -159,7 +154,7 @@ def test_a_restart_keeps_the_slots_taken() -> None:
     levelled.send(3)
     assert len(levelled.taken()) == 2
     driver = levelled.driver
-    levelled.driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+    levelled.driver = driver.restarted()
 
     assert levelled.taken() == []
 
@@ -253,7 +248,7 @@ def test_a_failover_is_no_second_burst() -> None:
     levelled.driver.pass_time(60_000)
     assert len(levelled.taken()) == 10
     driver = levelled.driver
-    levelled.driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+    levelled.driver = driver.restarted()
 
     assert len(levelled.taken()) == 1
 

@@ -126,7 +126,7 @@ def test_behind_many_in_flight_after_a_restart_the_age_is_not_less_than_it_is(
         driver.submit(prepared.receive(QUEUE, most, timeout_s=600))
     assert _oldest(driver).receivable_ms == 5_000
 
-    again = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+    again = driver.restarted()
 
     assert _oldest(again).receivable_ms <= 5_000
     again.submit(prepared.receive(QUEUE, timeout_s=0))
@@ -148,7 +148,7 @@ def test_messages_received_three_times_do_not_count_for_cloudwatch(driver: Drive
         assert _oldest(driver, queue) == OldestMessages(
             1_000, 3_000 if queue is QUEUE else 0, 3_000
         )
-        again = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+        again = driver.restarted()
         assert _oldest(again, queue).unspent_ms == 3_000
 
 

@@ -117,14 +117,14 @@ class OldFolder:
     async def catalog(self) -> tuple[HostRecords, Catalog]:
         """The catalog, as a service of now opens it."""
         records = await HostRecords.open(self.data)
-        catalog = await Catalog.open(
+        catalog = await Catalog(
             records.below(PREFIX),
             clock=SettableClock(),
             entropy=CountingEntropy(),
             secrets=some_secrets(),
             shards=(0,),
             restore_window_ms=HOUR_MS,
-        )
+        ).opened()
         return records, catalog
 
 

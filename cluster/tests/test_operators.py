@@ -51,8 +51,7 @@ class OperatorBench:
         return reply.answer
 
     def bodies(self, queue: QueueDefinition, most: int = 10) -> list[str]:
-        deliveries = self.driver.submit(prepared.receive(queue, most)).deliveries
-        return [message.data.decode() for message in deliveries.messages]
+        return self.driver.submit(prepared.receive(queue, most)).bodies
 
 
 @pytest.fixture(params=["", ".fifo"], ids=["standard", "fifo"])

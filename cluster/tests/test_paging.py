@@ -27,7 +27,7 @@ def new() -> tuple[Driver, MemoryStore]:
 
 
 def restarted(driver: Driver) -> Driver:
-    return Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+    return driver.restarted()
 
 
 def received(driver: Driver, most: int = 10) -> list[bytes]:
@@ -59,7 +59,7 @@ def test_a_backlog_larger_than_the_window_is_received_whole_and_in_order() -> No
     assert counted(driver) == QueueCounters(count, 0, 0)
     copy = MemoryStore()
     copy.rows, copy.durable = dict(store.durable), dict(store.durable)
-    assert drained(Driver(driver.queues, store=copy, now_ms=driver.now_ms)) == bodies
+    assert drained(driver.restarted(store=copy)) == bodies
     assert drained(driver) == bodies
 
 

@@ -54,11 +54,9 @@ class Ranked:
 
     def taken(self, most: int = 10) -> dict[str, Receipt]:
         """The bodies that a receive gets, in order, with their receipts."""
-        deliveries = self.driver.submit(prepared.receive(self.queue, most)).deliveries
+        taken = self.driver.submit(prepared.receive(self.queue, most)).taken
         check_shard(self.driver.state)
-        receipts = [Receipt(each.sequence, each.receive_count) for each in deliveries.leases]
-        bodies = [message.data.decode() for message in deliveries.messages]
-        return dict(zip(bodies, receipts, strict=True))
+        return taken
 
     def all_taken(self, most: int = 10) -> list[str]:
         """The bodies that receives get until one is empty."""

@@ -344,7 +344,7 @@ def test_a_question_is_told_the_place_of_the_first_message_with_strict_priority(
     assert first() == (2, place_of(3))
     driver.submit(prepared.change(part, Receipt(high.sequence, 1), 0))
     assert first() == (3, place_of(10))
-    driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+    driver = driver.restarted()
     assert first() == (3, place_of(10))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.tests.test_damaged_indexes import restarted
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, state_of
 from storage.checks.consistency import check_queue
@@ -96,7 +95,7 @@ async def test_a_group_that_lost_a_waiting_message_is_blocked_by_a_rebuild() -> 
 
 @virtual
 async def test_a_blocked_group_is_still_blocked_after_a_rebuild() -> None:
-    world = await restarted(await filled())
+    world = await (await filled()).restarted()
     world.store.damage(message_key(1, 2))
     await pass_time(31)
     assert await received(world) == ["h0"]

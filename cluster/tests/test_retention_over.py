@@ -53,9 +53,9 @@ def sleep(driver: Driver, seconds: float, *, is_trusted: bool = True) -> None:
 
 def received(driver: Driver, queue: QueueDefinition, most: int = 10) -> list[str]:
     target = driver.queues.dead_letter_queue(queue)
-    found = driver.submit(prepared.receive(queue, most, dead_letter_queue=target)).deliveries
+    bodies = driver.submit(prepared.receive(queue, most, dead_letter_queue=target)).bodies
     check_rows(driver.store, driver.state)
-    return [message.data.decode() for message in found.messages]
+    return bodies
 
 
 def counted(driver: Driver, queue: QueueDefinition) -> QueueCounters:
@@ -116,7 +116,7 @@ def test_what_is_passed_by_is_found_after_a_restart(driver: Driver) -> None:
     sleep(driver, 20, is_trusted=False)
     assert received(driver, Q, 1) == ["new 1"]
 
-    again = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms + 5_000)
+    again = driver.restarted(passed_ms=5_000)
 
     assert received(again, Q) == ["new 1", "new 2"]
     assert counted(again, Q) == QueueCounters(0, 2, 0)

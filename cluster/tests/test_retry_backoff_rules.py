@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.driver import Driver
+from cluster.tests.one_queue import OneQueue
 from visibility.contract.attributes import checked_tags
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
+from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.retry_backoff import retry_wait_ms
 from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
 from visibility.tests import prepared
@@ -18,7 +19,7 @@ VISIBLE, IN_FLIGHT, WAITING = QueueCounters(1, 0, 0), QueueCounters(0, 1, 0), Qu
 EXPIRED = "The receipt handle has expired."
 
 
-class Consumer:
+class Consumer(OneQueue):
     """A consumer of one queue with a visibility timeout of 5 seconds, who fails."""
 
     def __init__(self, suffix: str = "", *, max_receive_count: int = 0) -> None:
@@ -61,16 +62,6 @@ class Consumer:
                 return second * 1000
             assert not self.receive()
         raise AssertionError("none comes back within a minute")
-
-    def counts(self, queue: QueueDefinition | None = None) -> QueueCounters:
-        """The exact counters."""
-        answer = self.driver.submit(prepared.counters(queue or self.queue)).answer
-        assert isinstance(answer, QueueCounters)
-        return answer
-
-    def restart(self) -> None:
-        """Begin again with what is stored."""
-        self.driver = Driver(self.driver.queues, store=self.driver.store, now_ms=self.driver.now_ms)
 
 
 @pytest.fixture(params=["", ".fifo"], ids=["standard", "fifo"])

@@ -34,13 +34,7 @@ from visibility.rows.row_keys import (
     queue_of,
     row_key,
 )
-from visibility.rows.row_values import (
-    THE_SHARD,
-    ArchivedMessage,
-    ArchiveRow,
-    QueueRow,
-    SealedBatch,
-)
+from visibility.rows.row_values import THE_SHARD, ArchivedMessage, ArchiveRow, QueueRow, SealedBatch
 from visibility.rules.archive_tables import check_archive, salvage_archive
 
 Rows = dict[bytes, bytes]

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from cluster.tests.driver import Driver, loaded
+from cluster.tests.one_queue import OneQueue
 from visibility.contract import schedule
 from visibility.contract.errors import InvalidParameterValue, OverLimit
 from visibility.contract.limits import DAY
@@ -25,7 +26,7 @@ MONTH = 30 * DAY * 1000
 TAGS = {"holdfast:deliver-at": "on"}
 
 
-class Scheduling:
+class Scheduling(OneQueue):
     """A queue whose messages may be scheduled, with a retention of a minute."""
 
     def __init__(self, name: str = "q", delay_s: int = 0) -> None:
@@ -41,14 +42,7 @@ class Scheduling:
 
     def received(self) -> list[str]:
         """The bodies that a receive gets."""
-        deliveries = self.driver.submit(prepared.receive(self.queue, 10)).deliveries
-        return [message.data.decode() for message in deliveries.messages]
-
-    def counts(self) -> QueueCounters:
-        """The exact counters."""
-        answer = self.driver.submit(prepared.counters(self.queue)).answer
-        assert isinstance(answer, QueueCounters)
-        return answer
+        return self.driver.submit(prepared.receive(self.queue, 10)).bodies
 
     def places(self) -> list[tuple[int, int]]:
         """The delayed messages, (due_ms, sequence)."""
@@ -62,11 +56,6 @@ class Scheduling:
         answer = self.driver.submit(prepared.prepared(self.queue, operation)).answer
         assert isinstance(answer, SelectedChanged)
         return answer.changed, answer.kept
-
-    def restart(self) -> None:
-        """Begin anew with what is stored."""
-        driver = self.driver
-        self.driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
 
 
 # -- delivery --------------------------------------------------------------------------------------

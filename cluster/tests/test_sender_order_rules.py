@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from cluster.tests.driver import Driver, Reply
+from cluster.tests.one_queue import OneQueue
 from cluster.tests.row_consistency import check_rows
 from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.death import LATE, Death
@@ -21,7 +22,7 @@ ORDER = {"holdfast:order": "sender-clock", "holdfast:order-window": str(WINDOW_M
 MINUTE = 60_000
 
 
-class Ordered:
+class Ordered(OneQueue):
     """A queue in the order of its senders' clocks, and its late queue."""
 
     def __init__(
@@ -46,16 +47,7 @@ class Ordered:
 
     def taken(self, queue: QueueDefinition | None = None, most: int = 10) -> dict[str, Receipt]:
         """The same, with their receipts."""
-        found = self.driver.submit(prepared.receive(queue or self.queue, most)).deliveries
-        receipts = [Receipt(each.sequence, each.receive_count) for each in found.leases]
-        bodies = [message.data.decode() for message in found.messages]
-        return dict(zip(bodies, receipts, strict=True))
-
-    def counts(self, queue: QueueDefinition | None = None) -> QueueCounters:
-        """The exact counters."""
-        answer = self.driver.submit(prepared.counters(queue or self.queue)).answer
-        assert isinstance(answer, QueueCounters)
-        return answer
+        return self.driver.submit(prepared.receive(queue or self.queue, most)).taken
 
     @property
     def late_and_ahead(self) -> tuple[int, int]:
@@ -66,11 +58,6 @@ class Ordered:
     def retag(self, tags: dict[str, str]) -> None:
         """Change the queue's tags."""
         self.queue = self.driver.queues.define(prepared.queue_named("q", 1, tags=tags))
-
-    def restart(self) -> None:
-        """Begin anew with what is stored."""
-        driver = self.driver
-        self.driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
 
 
 # -- the order within the window -------------------------------------------------------------------

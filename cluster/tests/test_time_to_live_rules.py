@@ -6,6 +6,7 @@ import pytest
 
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.driver import Driver
+from cluster.tests.one_queue import OneQueue
 from storage.checks.consistency import check_queue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.stored_message import Lease
@@ -17,7 +18,7 @@ from visibility.tests.prepared import START_MS, KnownQueues
 FIFO = pytest.mark.parametrize("suffix", ["", ".fifo"], ids=["standard", "fifo"])
 
 
-class Living:
+class Living(OneQueue):
     """A queue with these tags, and its dead-letter queue."""
 
     def __init__(
@@ -68,8 +69,7 @@ class Living:
     def received(self, queue: QueueDefinition | None = None) -> list[str]:
         """The bodies that a receive gets."""
         request = self._with_target(prepared.receive(queue or self.queue, 10))
-        messages = self.driver.submit(request).deliveries.messages
-        return [message.data.decode() for message in messages]
+        return self.driver.submit(request).bodies
 
     def _with_target(self, request: Request) -> Request:
         target = self.dead if request.queue.settings.redrive_policy else None
@@ -77,20 +77,9 @@ class Living:
             request.queue, request.operation, request.parts, dead_letter_queue=target
         )
 
-    def counts(self, queue: QueueDefinition | None = None) -> QueueCounters:
-        """The exact counters."""
-        answer = self.driver.submit(prepared.counters(queue or self.queue)).answer
-        assert isinstance(answer, QueueCounters)
-        return answer
-
     def expiry_rows(self) -> int:
         """Rows of the index."""
         return sum(key[8:9] == EXPIRY for key in self.driver.store.rows)
-
-    def restart(self) -> None:
-        """Begin anew with what is stored."""
-        driver = self.driver
-        self.driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
 
 
 # -- receives --------------------------------------------------------------------------------------

@@ -166,6 +166,11 @@ class World:
         await self.shard.start(highest_queue_id)
         return self
 
+    async def restarted(self) -> World:
+        """Stop the shard; returns the world in which it begins anew with what is stored."""
+        await self.shard.stop()
+        return await World(store=self.store, definitions=self.queues).start()
+
     async def _open(self) -> FragileStore:
         await self.may_open.wait()
         if self.refuse_opening:

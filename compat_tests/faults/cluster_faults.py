@@ -30,13 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compat_tests.benchmarks.bench_wire import Endpoint
-from compat_tests.cluster_process import (
-    GATEWAY,
-    HOSTS,
-    MEMBERS,
-    ClusterFolder,
-    ClusterProcess,
-)
+from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, ClusterFolder, ClusterProcess
 from compat_tests.facade import eventually
 from compat_tests.faults.disk_faults import take_all_space
 from compat_tests.faults.drain import drain

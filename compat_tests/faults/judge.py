@@ -13,12 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from compat_tests.faults import judged_limits as limits
-from compat_tests.faults.fault_history import (
-    Delivery,
-    History,
-    Outcome,
-    Send,
-)
+from compat_tests.faults.fault_history import Delivery, History, Outcome, Send
 from compat_tests.faults.judged_history import MARGIN_S, RECEIVE_MAX, Evidence, Finding
 from compat_tests.faults.repeats import told_apart
 

@@ -59,7 +59,7 @@ class SparkUnusable(Exception):
 
 
 @contextmanager
-def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]:
+def spark_session(job: str, master: str | None) -> Iterator[SparkSession]:
     """A session until the block ends. `master` None: that of spark-submit, else LOCAL.
 
     Raises SparkUnusable.

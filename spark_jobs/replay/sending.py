@@ -132,7 +132,7 @@ def _client(origin: str) -> Any:
 
 
 def batches(
-    messages: Iterable[Message], *, entries_max: int = ENTRIES_MAX, is_fifo: bool
+    messages: Iterable[Message], *, entries_max: int, is_fifo: bool
 ) -> Iterator[list[Message]]:
     """Split the messages into requests, in order, as full as possible."""
     batch: list[Message] = []

@@ -19,14 +19,7 @@ from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.spark import OpenSession
-from spark_jobs.tests.lakes import (
-    SOURCE,
-    archived_rows,
-    messages,
-    names,
-    orphans,
-    write_segment,
-)
+from spark_jobs.tests.lakes import SOURCE, archived_rows, messages, names, orphans, write_segment
 from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE
 from storage.lake.archive_table import archived_batch
 from storage.lake.table import Lake

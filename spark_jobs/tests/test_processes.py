@@ -24,14 +24,7 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
-from spark_jobs.tests.processes import (
-    ended,
-    environment,
-    job,
-    kill_when,
-    standalone_cluster,
-    wait,
-)
+from spark_jobs.tests.processes import ended, environment, job, kill_when, standalone_cluster, wait
 from storage.lake.archive_schema import ARCHIVE, RUNS
 from storage.lake.table import Lake
 

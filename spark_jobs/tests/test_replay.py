@@ -16,15 +16,7 @@ from spark_jobs.archive.delta_archive import read_archive
 from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.replay.ledger import Ledger
-from spark_jobs.replay.replay import (
-    Plan,
-    Sending,
-    Tally,
-    dry_run,
-    find,
-    run_replay,
-    send_all,
-)
+from spark_jobs.replay.replay import Plan, Sending, Tally, dry_run, find, run_replay, send_all
 from spark_jobs.replay.replay_claim import Claim, Timing
 from spark_jobs.replay.selection import Selection, in_order, selected_files
 from spark_jobs.replay.sending import Destination, Message, Rate, find_destination

@@ -55,7 +55,7 @@ _FILLING = 0.5
 _END_S = 3.0
 """Time for the writing process to remove its leftovers at a stop."""
 _OPERATOR = Caller("", "", "operator")
-_WORKER = [sys.executable, "-EP", "-m", "sqs_api", "lake-export"]
+WORKER = [sys.executable, "-EP", "-m", "sqs_api", "lake-export"]
 
 
 class ExportFailed(Exception):
@@ -264,7 +264,7 @@ class Exporter:
         task = ExportTask(wanted, str(settings.data), key, file, settings_of_member(settings))
         pipe = asyncio.subprocess.PIPE
         self._worker = worker = await asyncio.create_subprocess_exec(
-            *_WORKER, stdin=pipe, stdout=pipe, stderr=pipe
+            *WORKER, stdin=pipe, stdout=pipe, stderr=pipe
         )
         if self._is_stopping:  # since before there was a process to end
             self._end_worker()

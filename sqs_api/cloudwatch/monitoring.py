@@ -106,7 +106,7 @@ class Monitoring(OtherService):
         access: Access,
         wall_s: Callable[[], float],
         queues_max: int,
-        recorder: Recorder | None = None,
+        recorder: Recorder | None,
     ) -> None:
         """`queues_max`: number of queues with a history in memory; a `recorder` stores that of
         all."""

@@ -12,14 +12,7 @@ from auth.caller import Caller
 from auth.caller import anonymous as nobody
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.coordination import Record
-from sqs_api.commands.command_options import (
-    CONFIG,
-    DATA,
-    Refused,
-    account_of,
-    load,
-    user_of,
-)
+from sqs_api.commands.command_options import CONFIG, DATA, Refused, account_of, load, user_of
 from sqs_api.operators.permission_answers import (
     QuestionRefused,
     Target,

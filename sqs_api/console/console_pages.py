@@ -53,7 +53,7 @@ class ConsolePages:
     """The files, in memory."""
 
     def __init__(
-        self, access: AdminAccess, *, signs_in: bool, region: str, issuer: str | None = None
+        self, access: AdminAccess, *, signs_in: bool, region: str, issuer: str | None
     ) -> None:
         """`signs_in`: the console asks for an access key; `region` is its first suggestion.
         `issuer` is that of an OpenID Connect provider."""

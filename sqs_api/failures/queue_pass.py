@@ -28,14 +28,7 @@ from visibility.contract.failure_note import FailureNote
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import BrowsedPage
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.row_keys import (
-    DELAYED,
-    MESSAGE,
-    QUARANTINED,
-    SPAN_BITS,
-    number_of,
-    pair_of,
-)
+from visibility.rows.row_keys import DELAYED, MESSAGE, QUARANTINED, SPAN_BITS, number_of, pair_of
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.failure_notes import SPANS_MAX
 

@@ -28,13 +28,21 @@ _TIMES_IN_XML = 6
 _SENDS = (SendMessage, SendMessageBatch)
 
 
+class Receives(Protocol):
+    """The gateway's answers to receives."""
+
+    def hand_out(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
+        """Answer a receive, which had this ticket."""
+
+
 class Answerer(Protocol):
     """The gateway, as an exchange needs it."""
 
     memory: RequestMemory
 
-    def hand_out(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
-        """Answer a receive, which had this ticket."""
+    @property
+    def receives(self) -> Receives:
+        """Answers receives."""
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer sends of which some were duplicates."""
@@ -47,9 +55,6 @@ class Answerer(Protocol):
     def succeed(self, exchange: Exchange, result: Answer) -> object:
         """Answer anything else."""
 
-    def count_lost(self, exchange: Exchange) -> None:
-        """Note that the connection broke after an answer with messages that do not come again."""
-
     def go_on(self, exchange: Exchange, ticket: Ticket) -> None:
         """Take a request that had this ticket to other parts of its queue."""
 
@@ -58,6 +63,9 @@ class Answerer(Protocol):
 
     def fail(self, exchange: Exchange) -> None:
         """Answer for a bug, which is being handled."""
+
+    def write(self, exchange: Exchange, status: int, kind: bytes, body: bytes) -> bool:
+        """Write an answer; False if the client did not get it."""
 
 
 class Exchange(msgspec.Struct):
@@ -101,7 +109,7 @@ class Exchange(msgspec.Struct):
                 if ticket is not None:
                     # A purge may have given the queue another id while it waited.
                     self.queue = ticket.request.queue
-                gateway.hand_out(self, ticket, answer)  # type: ignore[arg-type]
+                gateway.receives.hand_out(self, ticket, answer)  # type: ignore[arg-type]
             elif kind is Deduplicated:
                 gateway.count_duplicates(self, answer)  # type: ignore[arg-type]
             elif kind in (Moved, Departing) and ticket is not None:

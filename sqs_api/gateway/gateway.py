@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 import structlog
-from typing_extensions import override
 
 from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
 from auth.caller import Caller
@@ -36,12 +35,7 @@ from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.receive_answers import ReceiveAnswers, encode_answer, without_wait
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.gateway.request_memory import RequestMemory
-from sqs_api.protocol.codec import (
-    Decoded,
-    decode_request,
-    detect_wire,
-    encode_error,
-)
+from sqs_api.protocol.codec import Decoded, decode_request, detect_wire, encode_error
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
 from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.actions import ACTIONS
@@ -63,7 +57,7 @@ _Given = tuple[bytes, bytes, Mapping[bytes, bytes], bytes]
 """Method, target, headers and body of a request."""
 
 
-class Gateway(ReceiveAnswers):
+class Gateway:
     """Turns requests into answers. Belongs to the event loop's thread."""
 
     def __init__(
@@ -89,7 +83,6 @@ class Gateway(ReceiveAnswers):
         services: Sequence[OtherService] = (),
     ) -> None:
         """`disk` None: leaders refuse what finds no space. `services` are those beside SQS."""
-        super().__init__()
         self._authenticate = authenticate
         self._queues = queues
         self._router = router
@@ -116,6 +109,7 @@ class Gateway(ReceiveAnswers):
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
         self._counts = counts
+        self.receives = ReceiveAnswers(access, payloads, counts, router, split)
         self._services, self._recheck_refusal = services, recheck_refusal
         self._by_target = {target: each for each in services for target in each.targets}
         self.outstanding = 0
@@ -316,7 +310,7 @@ class Gateway(ReceiveAnswers):
         exchange.action = written.action
         if written.refusal is not None:
             self._accounting.count_refusal(written.refusal)
-        self._write(exchange, written.status, written.kind, written.body, written.headers)
+        self.write(exchange, written.status, written.kind, written.body, written.headers)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -363,7 +357,7 @@ class Gateway(ReceiveAnswers):
 
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""
-        return self._write(exchange, 200, *encode_answer(exchange, result))
+        return self.write(exchange, 200, *encode_answer(exchange, result))
 
     def go_on(self, exchange: Exchange, ticket: Ticket) -> None:
         """Take a request that began before its queue got other parts to these. A long poll waits
@@ -376,7 +370,6 @@ class Gateway(ReceiveAnswers):
             request = msgspec.structs.replace(request, operation=rest)
         exchange.ticket = self._split.submit(request, exchange.on_answer, exchange)
 
-    @override
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
         if isinstance(refusal, ServiceUnavailable):
@@ -387,7 +380,7 @@ class Gateway(ReceiveAnswers):
     def _write_refusal(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         exchange.refusal = refusal.with_traceback(None)  # which would keep messages in memory
         error = encode_error(refusal, exchange.wire, exchange.request_id)
-        self._write(exchange, error.status, error.content_type, error.body, error.headers)
+        self.write(exchange, error.status, error.content_type, error.body, error.headers)
 
     def fail(self, exchange: Exchange) -> None:
         """Answer after a bug of ours; call it in the exception's handler."""
@@ -395,8 +388,7 @@ class Gateway(ReceiveAnswers):
         if not exchange.answered:
             self.refuse(exchange, InternalError())
 
-    @override
-    def _write(
+    def write(
         self,
         exchange: Exchange,
         status: int,
@@ -404,6 +396,7 @@ class Gateway(ReceiveAnswers):
         body: bytes,
         headers: HeaderLines = (),
     ) -> bool:
+        """Write an answer; False if the client did not get it."""
         self.outstanding -= 1
         exchange.answered = True
         taken_s = self._monotonic_s() - exchange.started_s

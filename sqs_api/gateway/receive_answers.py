@@ -6,7 +6,6 @@ from functools import partial
 
 import msgspec
 
-from auth.auth_errors import AuthError
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.split_receives import SplitReceive
 from cluster.shards.router import Router
@@ -15,17 +14,10 @@ from sqs_api.gateway.exchange import JSON, Exchange
 from sqs_api.gateway.payload import Payloads, receipts_of
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN
-from sqs_api.protocol.codec import (
-    content_type,
-    encode_result,
-)
+from sqs_api.protocol.codec import content_type, encode_result
 from sqs_api.protocol.json_codec import encode_json
-from sqs_api.protocol.reply import HeaderLines
 from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
-from visibility.contract.errors import (
-    QueueError,
-    RequestThrottled,
-)
+from visibility.contract.errors import QueueError, RequestThrottled
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, ReceiveMessage
 from visibility.contract.outcomes import Answer, Deliveries
@@ -40,42 +32,34 @@ _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
 
 
 class ReceiveAnswers:
-    """The part of the gateway that answers receives."""
+    """Answers receives. Belongs to the event loop's thread."""
 
-    _access: Access
-    _counts: QueueCounts
-    _payloads: Payloads
-    _router: Router
-    _split: SplitQueues
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        access: Access,
+        payloads: Payloads,
+        counts: QueueCounts,
+        router: Router,
+        split: SplitQueues,
+    ) -> None:
+        self._access = access
+        self._payloads = payloads
+        self._counts = counts
+        self._router = router
+        self._split = split
         self.polls_not_waited = 0
         """Long polls that were answered at once, since too many wait."""
 
-    def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
-        """Answer with an error."""
-        raise NotImplementedError
-
-    def _write(
-        self,
-        exchange: Exchange,
-        status: int,
-        kind: bytes,
-        body: bytes,
-        headers: HeaderLines = (),
-    ) -> bool:
-        raise NotImplementedError
-
     def hand_out(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
         """Answer with received messages; those that cannot be written are given back."""
-        operation, queue = exchange.operation, exchange.queue
+        gateway, operation, queue = exchange.gateway, exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
         if not deliveries.leases:
             self._counts.received_none(queue.queue_id, is_limited=deliveries.is_limited)
             if exchange.does_not_wait:
                 self.polls_not_waited += 1
-                self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
+                gateway.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
                 return
         assert exchange.caller is not None
         admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
@@ -89,15 +73,15 @@ class ReceiveAnswers:
                 kind, body = encode_answer(exchange, received)
         except QueueError as refusal:  # such as: a key was disabled meanwhile
             self._give_back(exchange, ticket, deliveries)
-            self.refuse(exchange, refusal)
+            gateway.refuse(exchange, refusal)
             return
         if len(body) >= COUNTED_BYTES_MIN and not exchange.correct(len(body)):
             self._give_back(exchange, ticket, deliveries)
-            self.refuse(exchange, RequestThrottled(NO_ROOM))
+            gateway.refuse(exchange, RequestThrottled(NO_ROOM))
             return
         if deliveries.leases and deliveries.leases[0].is_taken:
             exchange.taken = len(deliveries.leases)
-        written = self._write(exchange, 200, kind, body)
+        written = gateway.write(exchange, 200, kind, body)
         if deliveries.leases and written:
             self._counts.received(queue.queue_id, deliveries)
             if exchange.taken:

@@ -72,7 +72,7 @@ ALONE = Writer(0, 1)
 class UsageJournal:
     """A journal of this process. Belongs to the event loop's thread."""
 
-    def __init__(self, folder: Path, day: str, writer: Writer = ALONE) -> None:
+    def __init__(self, folder: Path, day: str, writer: Writer) -> None:
         """Make a file of a name that no journal had. Raises OSError."""
         self._file, name = tempfile.mkstemp(_SUFFIX, writer.prefix, folder)
         self._size = 0

@@ -238,7 +238,7 @@ class SqsConnection(BoundedConnection):
     def connection_lost(self, exc: BaseException | None) -> None:
         """End: the client is gone, and its long poll with it."""
         if exc is not None and self._taken is not None:
-            self._gateway.count_lost(self._taken)
+            self._gateway.receives.count_lost(self._taken)
         exchange, self._exchange = self._exchange, None
         self._received = b""
         self._give_memory_back()

@@ -73,7 +73,7 @@ class SqsServer(web.Server):
 
     def polls_not_waited(self) -> int:
         """See `Gateway`."""
-        return self._gateway.polls_not_waited
+        return self._gateway.receives.polls_not_waited
 
     async def sweep(self) -> None:
         """Hang up on clients that take too long; to be called once a second."""

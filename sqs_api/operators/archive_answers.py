@@ -16,12 +16,7 @@ from sqs_api.admin.routes import BROWSE_MESSAGES, GET_QUEUE, READ_BODIES, REDRIV
 from sqs_api.archiving.archive_search import ArchivedRow, ArchiveSearch, Place, read_place
 from sqs_api.operators.filter_fields import GivenFilter, ShownFilter, shown_filter
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.shown_messages import (
-    FirstSent,
-    ShownAttribute,
-    first_sent,
-    shown_attributes,
-)
+from sqs_api.operators.shown_messages import FirstSent, ShownAttribute, first_sent, shown_attributes
 from visibility.contract.errors import (
     InvalidParameterValue,
     KmsAccessDenied,

@@ -191,7 +191,7 @@ def _fullest(
     context: OperatorContext, asked: Asked, sources: Container[str], readings: Found
 ) -> list[str]:
     """Names of the account's dead-letter queues with the most messages."""
-    dead = [queue for queue in found_queues(context, asked, "") if queue.arn in sources]
+    dead = [queue for queue in context.queues_of(asked) if queue.arn in sources]
     dead.sort(key=lambda queue: -_stored(readings.get(queue.queue_id) or EMPTY))
     return [queue.name for queue in dead[:_COUNTED_MAX]]
 

@@ -38,12 +38,7 @@ from sqs_api.admin.browser_sessions import BrowserSessions, cookies_of
 from sqs_api.admin.routes import RESERVED
 from sqs_api.console.console_pages import CONSOLE
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.operators.oidc_provider import (
-    OidcProvider,
-    ProviderAway,
-    SignInRefused,
-    claim_of,
-)
+from sqs_api.operators.oidc_provider import OidcProvider, ProviderAway, SignInRefused, claim_of
 from sqs_api.operators.role_policies import ROLES, Role
 from sqs_api.settings.config import Settings
 from sqs_api.settings.sign_in_settings import roles_in

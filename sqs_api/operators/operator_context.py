@@ -63,6 +63,11 @@ class OperatorContext(NamedTuple):
         """The time of now."""
         return int(self.wall_s() * 1000)
 
+    def queues_of(self, asked: Asked) -> list[QueueDefinition]:
+        """The queues of the asked account in the caller's region."""
+        place = (asked.account, asked.caller.region)
+        return [queue for queue in self.catalog if (queue.account, queue.region) == place]
+
     async def ask(
         self, asked: Asked, operation: Operation, queue: QueueDefinition, **more: Any
     ) -> Answer:

@@ -262,12 +262,8 @@ async def purge_queue(context: OperatorContext, asked: Asked, purge: Purge) -> P
 
 def found_queues(context: OperatorContext, asked: Asked, search: str) -> list[QueueDefinition]:
     """The queues of the asked account in the caller's region whose names have this part."""
-    place, part = (asked.account, asked.caller.region), search.lower()
-    return [
-        queue
-        for queue in context.catalog
-        if (queue.account, queue.region) == place and part in queue.name.lower()
-    ]
+    part = search.lower()
+    return [queue for queue in context.queues_of(asked) if part in queue.name.lower()]
 
 
 def sources_by_arn(context: OperatorContext) -> dict[str, list[str]]:

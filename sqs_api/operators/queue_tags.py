@@ -55,10 +55,8 @@ class QueueTags(TypedDict):
 
 async def list_tags(context: OperatorContext, asked: Asked) -> QueueTags:
     """The tags of the account's queues in the region, with their most frequent values."""
-    place = (asked.account, asked.caller.region)
-    queues = [each for each in context.catalog if (each.account, each.region) == place]
     values: dict[str, Counter[str]] = {}
-    for queue in queues:
+    for queue in context.queues_of(asked):
         for key, value in tags_of(asked, queue).items():
             values.setdefault(key, Counter())[value] += 1
     first = sorted(values, key=lambda key: (-values[key].total(), key))[:_KEYS_MAX]

@@ -17,12 +17,7 @@ from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, REDRIVE_MESSAGES, REDRIVES, Route
 from sqs_api.http.http_limits import BODY_BYTES_MAX
 from sqs_api.operators.edit_samples import EditedSample, edited_samples
-from sqs_api.operators.filter_fields import (
-    GivenFilter,
-    check_bodies,
-    check_reading,
-    shown_filter,
-)
+from sqs_api.operators.filter_fields import GivenFilter, check_bodies, check_reading, shown_filter
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
 from visibility.content.edits import edit_of

@@ -12,13 +12,7 @@ from typing import Literal, TypedDict
 import msgspec
 
 from sqs_api.admin.asked import Asked
-from sqs_api.admin.routes import (
-    BROWSE_MESSAGES,
-    GET_QUEUE,
-    MESSAGES,
-    READ_AUDIT,
-    Route,
-)
+from sqs_api.admin.routes import BROWSE_MESSAGES, GET_QUEUE, MESSAGES, READ_AUDIT, Route
 from sqs_api.operators.audit_lines import (
     AboutMessage,
     AuditFilter,

@@ -66,7 +66,7 @@ def _bounds(field: FieldInfo) -> str:
 # -- places ----------------------------------------------------------------------------------------
 
 
-def placed(refusal: str, file: Path | None, elsewhere: Collection[str] = ()) -> str:
+def placed(refusal: str, file: Path | None, elsewhere: Collection[str]) -> str:
     """A refusal that begins with a key, behind its file and line if the file has the key.
     `elsewhere`: settings that the file does not decide."""
     path = refusal.partition(":")[0].split(".")

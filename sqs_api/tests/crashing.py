@@ -72,7 +72,7 @@ class Process:
         self._entropy = CountingEntropy()
 
     async def start(self) -> None:
-        self.catalog = await Catalog.open(
+        self.catalog = await Catalog(
             await SqliteCoordination.open(self._file),
             clock=self.clock,
             entropy=self._entropy,
@@ -80,7 +80,7 @@ class Process:
             shards=[0],
             restore_window_ms=_FOREVER_MS,
             waits=Waits(0, 0),
-        )
+        ).opened()
         self.shard = Shard(
             0,
             ShardParts(

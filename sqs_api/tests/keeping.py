@@ -98,14 +98,14 @@ async def keeping(
 ) -> AsyncIterator[Kept]:
     """A shard and a catalog that run. The same file and store again: a restart."""
     clock = SettableClock()
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         await SqliteCoordination.open(catalog_file),
         clock=clock,
         entropy=CountingEntropy(),
         secrets=some_secrets(),
         shards=[0],
         restore_window_ms=HOUR_MS,
-    )
+    ).opened()
     parts = Kept(catalog, clock, store or MemoryStore())
     await parts.shard.start()
     yield parts

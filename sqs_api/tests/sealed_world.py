@@ -17,9 +17,7 @@ from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealer import Sealer
 from storage.engines.memory import MemoryStore
 from visibility.contract.model import Content, QueueDefinition
-from visibility.contract.operations import (
-    ListMessageMoveTasks,
-)
+from visibility.contract.operations import ListMessageMoveTasks
 from visibility.contract.results import ListMessageMoveTasksResult, ListMessageMoveTasksResultEntry
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_keys import MESSAGE

@@ -264,7 +264,7 @@ async def running(
     clock, entropy = SystemClock(), SystemEntropy()
     records = await SqliteCoordination.open(Path(":memory:"))
     keyring = await Keyring.open(records.below("keyring/"), bytes(32), clock, entropy)
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         records.below("catalog/"),
         clock=clock,
         entropy=entropy,
@@ -272,7 +272,7 @@ async def running(
         shards=[0],
         waits=Waits(0, 0),
         spread=None if catch_up is None else _spread,
-    )
+    ).opened()
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,

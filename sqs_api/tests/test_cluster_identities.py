@@ -28,10 +28,7 @@ from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.stores import found
 from sqs_api.node import start_node
 from sqs_api.operators.user_admin import UserAdmin
-from sqs_api.settings.cluster_records import (
-    open_coordination,
-    settings_of_member,
-)
+from sqs_api.settings.cluster_records import open_coordination, settings_of_member
 from sqs_api.settings.config import Settings, load
 from sqs_api.settings.key_stores import open_keyring
 from sqs_api.start_refusals import NodeRefused
@@ -144,13 +141,13 @@ class Host:
 async def make_queue(settings: Settings, secrets: Secrets) -> None:
     """Make the queue `orders` in the cluster's catalog."""
     clock, entropy = SystemClock(), SystemEntropy()
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         open_coordination(settings, CATALOG, clock, entropy),
         clock=clock,
         entropy=entropy,
         secrets=secrets,
         shards=[0],
-    )
+    ).opened()
     await catalog.create_queue((settings.account, settings.region, "orders"), {}, {})
     await catalog.close()
 

@@ -73,7 +73,7 @@ async def _opened_catalog(
     clock: SettableClock | None = None,
     leader: Leader | None = None,
 ) -> Catalog:
-    return await Catalog.open(
+    return await Catalog(
         coordination,
         clock=clock or SettableClock(),
         entropy=SystemEntropy(),
@@ -81,7 +81,7 @@ async def _opened_catalog(
         shards=[0],
         waits=Waits(),
         ids_raised=None if leader is None else leader.raises_ids,
-    )
+    ).opened()
 
 
 async def test_queues_are_made_once(settings_of: Callable[[str], Settings]) -> None:

@@ -44,14 +44,14 @@ async def two_hosts() -> AsyncIterator[tuple[Removing, Removing]]:
     """Two hosts; the second leads."""
     records = MemoryCoordination()
     catalogs = {
-        name: await Catalog.open(
+        name: await Catalog(
             records,
             clock=SettableClock(),
             entropy=CountingEntropy(),
             secrets=some_secrets(),
             shards=[0],
             restore_window_ms=MINUTE_MS,
-        )
+        ).opened()
         for name in "ab"
     }
     async with running(Cluster("ab", catalogs=catalogs)) as hosts:

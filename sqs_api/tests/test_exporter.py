@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ from cluster.tests.virtual_time import CountingEntropy, some_secrets
 from cluster.tests.world import state_of
 from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import job_schedule as schedule_module
-from sqs_api.archiving.exporter import _WORKER, Exporter, ExportFailed, InLake
+from sqs_api.archiving.exporter import WORKER, Exporter, ExportFailed, InLake
 from sqs_api.archiving.job_schedule import Schedule
 from sqs_api.archiving.service import archive_limits
 from sqs_api.gateway.disk_space import DiskSpace
@@ -44,16 +44,23 @@ _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 _PATIENCE_S = 120
 
 
+class Exporting(NamedTuple):
+    """An exporter and the shard whose batches it exports."""
+
+    exporter: Exporter
+    shard: Shard
+
+
 @pytest_asyncio.fixture
-async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
+async def exporting(tmp_path: Path) -> AsyncIterator[Exporting]:
     clock, entropy = SystemClock(), CountingEntropy()
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         await SqliteCoordination.open(Path(":memory:")),
         clock=clock,
         entropy=entropy,
         secrets=some_secrets(),
         shards=[0],
-    )
+    ).opened()
     store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
     shard = Shard(
         0,
@@ -68,11 +75,17 @@ async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
     await shard.start()
     settings = Settings(data=tmp_path, lake=str(tmp_path / "lake"))
     disk = DiskSpace(tmp_path, 0)
-    yield Exporter(
+    exporter = Exporter(
         settings, Router([shard]), catalog, clock, store_of=lambda number: store, disk=disk
     )
+    yield Exporting(exporter, shard)
     await shard.stop()
     await catalog.close()
+
+
+@pytest.fixture
+def exporter(exporting: Exporting) -> Exporter:
+    return exporting.exporter
 
 
 def stop_while_it_starts(
@@ -118,7 +131,7 @@ async def test_an_export_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> 
     task = msgspec.json.encode(ExportTask(export, str(tmp_path), None, str(key)))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *_WORKER, stdin=pipe, stderr=pipe, env=os.environ | {"TMPDIR": str(scratch)}
+        *WORKER, stdin=pipe, stderr=pipe, env=os.environ | {"TMPDIR": str(scratch)}
     )
     assert process.stdin is not None
     process.stdin.write(task)
@@ -173,9 +186,9 @@ async def test_nothing_is_exported_after_a_stop(
 
 
 async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
-    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+    exporting: Exporting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard = exporter._router.shards[0]
+    exporter, shard = exporting
     archive = state_of(shard).archive
     archive.batches = {1: SealedBatch(1, 1, 101, 0, 0)}
     archive.next_batch, archive.open_first, archive.next_position = 2, 101, 101

@@ -14,14 +14,7 @@ import pytest
 
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.http.connection import SqsConnection
-from sqs_api.tests.serving import (
-    WAIT_S,
-    Service,
-    json_request,
-    query_request,
-    request_bytes,
-    until,
-)
+from sqs_api.tests.serving import WAIT_S, Service, json_request, query_request, request_bytes, until
 
 LIST = json_request("ListQueues")
 BODY_BYTES_MAX = 7 << 20
@@ -277,7 +270,7 @@ async def test_client_that_does_not_read_its_answers_is_not_read_any_more(
     client = await service.connect(getattr(service, port))
     sock: socket.socket = client.writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
     receive = json_request("ReceiveMessage", QueueUrl=url)
 
     for _ in range(200):

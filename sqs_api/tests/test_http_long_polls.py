@@ -215,7 +215,7 @@ async def test_polls_above_the_limit_are_throttled_when_there_is_nothing(port: s
                 403,
                 "RequestThrottled",
             )
-        assert service.gateway.polls_not_waited == 2
+        assert service.gateway.receives.polls_not_waited == 2
         assert await _receive(service, url) == [], "a receive that does not wait"
         await service.call("SendMessage", QueueUrl=url, MessageBody="x")
         for poller in pollers:

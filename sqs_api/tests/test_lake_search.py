@@ -13,14 +13,7 @@ from sqs_api.archiving import lake_search
 from sqs_api.archiving.archive_search import ArchiveSearch, Place, read_place
 from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.archiving.lake_search import search
-from sqs_api.tests.archived import (
-    BEGUN,
-    SOURCE,
-    archived,
-    search_here,
-    write_segment,
-    write_table,
-)
+from sqs_api.tests.archived import BEGUN, SOURCE, archived, search_here, write_segment, write_table
 from storage.lake.table import Lake, LakeUnusable
 from visibility.contract.move_task import MessageFilter
 

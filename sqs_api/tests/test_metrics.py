@@ -16,14 +16,7 @@ from cluster.shards.shard import Shard
 from cluster.tests.world import state_of
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.tests.serving import (
-    ACCOUNT,
-    REGION,
-    Service,
-    json_request,
-    query_request,
-    running,
-)
+from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, query_request, running
 from visibility.state.ages import OldestMessages
 
 Q = {"account": ACCOUNT, "region": REGION, "queue": "q"}

@@ -15,13 +15,7 @@ import pytest
 import pytest_asyncio
 from jsonschema import ValidationError
 
-from cluster.members.status import (
-    ClusterStatus,
-    EtcdStatus,
-    HostStatus,
-    ReplicaStatus,
-    ShardStatus,
-)
+from cluster.members.status import ClusterStatus, EtcdStatus, HostStatus, ReplicaStatus, ShardStatus
 from sqs_api.admin.cluster_pages import Nothing
 from sqs_api.admin.routes import API, QUEUE_ACTIONS, RESERVED, SERVICE_ACTIONS, Route
 from sqs_api.commands.command_line import cli

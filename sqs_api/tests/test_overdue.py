@@ -130,7 +130,7 @@ async def test_client_that_does_not_read_its_answers_is_cut(
     receive = json_request("ReceiveMessage", QueueUrl=url)
     async with listening(service, limits=LIMITS, with_short_cut=with_short_cut) as port:
         client = await port.connect()
-        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         (connection,) = port.server.connections
         client.writer.write(receive * 12)  # more than the system takes for the client
         await _until_stuck(connection)
@@ -169,7 +169,7 @@ async def test_refused_client_that_does_not_read_is_cut_too(service: Service) ->
     async with listening(service, limits=LIMITS) as port:
         client = await port.connect()
         client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         (connection,) = port.server.connections
         assert connection.transport is not None
         connection.transport.write(b"x" * (4 << 20))

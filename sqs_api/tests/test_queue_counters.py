@@ -94,7 +94,7 @@ def kept_ms(request: pytest.FixtureRequest) -> int:
 @pytest_asyncio.fixture
 async def service(kept_ms: int) -> AsyncIterator[Service]:
     clock = SettableClock()
-    catalog = await Catalog.open(
+    catalog = await Catalog(
         await SqliteCoordination.open(Path(":memory:")),
         clock=clock,
         entropy=CountingEntropy(),
@@ -102,7 +102,7 @@ async def service(kept_ms: int) -> AsyncIterator[Service]:
         shards=[0],
         waits=Waits(0, 0),
         restore_window_ms=kept_ms,
-    )
+    ).opened()
     service = Service(catalog, clock)
     await service.shard.start()
     yield service

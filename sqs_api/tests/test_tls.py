@@ -270,7 +270,7 @@ def test_client_that_does_not_read_its_answers_is_cut_over_tls_too(
         assert (await client.ask(CREATE)).status == 200
         large = json_request("SendMessage", QueueUrl="q", MessageBody="x" * 900_000)
         assert (await client.ask(large)).status == 200
-        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         (connection,) = port.server.connections
         while not connection.writing_paused:
             client.writer.write(json_request("ReceiveMessage", QueueUrl="q", VisibilityTimeout=0))

@@ -55,7 +55,7 @@ async def _counts(service: Service, url: str) -> tuple[int, int]:
 async def _silent(port: Port) -> Client:
     """A client that reads nothing."""
     client = await port.connect()
-    client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
     return client
 
 
@@ -246,7 +246,7 @@ async def test_client_that_reads_slowly_gets_everything(service: Service) -> Non
         slow = await _silent(port)
         slow.writer.write(_receive(url) * 15)
         received = 0
-        slow.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(15):
             await asyncio.sleep(0.005)
             received += len((await slow.answer()).json["Messages"])

@@ -11,15 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from sqs_api.trial.layout import (
-    GATEWAY,
-    HOSTS,
-    LOOPBACK,
-    MEMBERS,
-    SECOND,
-    Layout,
-    TrialRefused,
-)
+from sqs_api.trial.layout import GATEWAY, HOSTS, LOOPBACK, MEMBERS, SECOND, Layout, TrialRefused
 from storage.files.copying import write_file
 
 ETCD_SETTINGS = {

@@ -28,13 +28,7 @@ from storage.engines.in_use import refuse_if_in_use
 from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.store import StoreFailed
 from storage.files.copying import FOLDER_MODE, copy_database, copy_file, sync_file
-from storage.files.folder import (
-    FORMAT_FILE,
-    FolderRefused,
-    read_format,
-    sync_folder,
-    write_format,
-)
+from storage.files.folder import FORMAT_FILE, FolderRefused, read_format, sync_folder, write_format
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import FORMAT_VERSION

@@ -11,22 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, RowStore, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions
-from storage.healing.rebuild import Healed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
-from storage.log import (
-    AnsweredNote,
-    Disk,
-    Log,
-    LogFailed,
-    LogFull,
-    Position,
-)
+from storage.log import AnsweredNote, Disk, Log, LogFailed, LogFull, Position
 from visibility.rows.row_changes import Changes
 
 _NOTE_S = 0.1
@@ -60,7 +52,7 @@ class DurableStore(FlushedRows):
         self._sync_s = options.sync_s or Histogram(SYNC_BOUNDS_S)
         self._under_way: deque[Position] = deque()
         """Entries appended and not yet applied."""
-        self._applied: Position | None = None
+        self.applied: Position | None = None
         """Position of the last Entry applied since the opening."""
         self._note_timer: asyncio.TimerHandle | None = None
         self._noted: asyncio.Future[None] | None = None
@@ -96,8 +88,8 @@ class DurableStore(FlushedRows):
     def apply(self, changes: Changes) -> None:
         """See `Store.apply`."""
         position = self._under_way.popleft() if self._log is not None else None
-        self._rows.write(changes.ops, position)
-        self._applied = position
+        self.rows.write(changes.ops, position)
+        self.applied = position
         self.unflushed_rows += len(changes)
         self._want_note()
         self._check_files_later()
@@ -126,7 +118,7 @@ class DurableStore(FlushedRows):
             return
         self._log.give_back()
         if self.unflushed_rows and self._flushing is None:
-            self._begin_flush(self._applied if self._under_way else self._log.last)
+            self._begin_flush(self.applied if self._under_way else self._log.last)
         self._check_files_later()  # a compaction may have left files
 
     def _wants_flush(self) -> bool:
@@ -147,30 +139,18 @@ class DurableStore(FlushedRows):
 
     def _write_note(self) -> None:
         self._note_timer = None
-        if self._note is None or self._applied is None or self._noted is not None:
+        if self._note is None or self.applied is None or self._noted is not None:
             return
         self._noted = asyncio.get_running_loop().create_future()
-        self._note.write(self._applied, partial(self._note_written, self._applied))
+        self._note.write(self.applied, partial(self._note_written, self.applied))
 
     def _note_written(self, position: Position, error: Exception | None) -> None:
         if error is not None:
             self._logger.error("answered_note_not_written", error=str(error))
         noted, self._noted = self._noted, None
         _set(noted)
-        if self._applied is not position and not self._is_ending:
+        if self.applied is not position and not self._is_ending:
             self._want_note()
-
-    # -- healing -----------------------------------------------------------------------------------
-
-    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """See `Store.heal`."""
-        healed: list[Healed] = []
-
-        def work() -> None:
-            healed.extend(self._rows.heal(known))
-
-        await self._options.in_thread(work)
-        return healed
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -179,8 +159,8 @@ class DurableStore(FlushedRows):
         await self._end_work()
         try:
             await self._options.in_thread(self.flush)
-            if self._note is not None and self._applied is not None:
-                await self._options.in_thread(partial(self._note.write_now, self._applied))
+            if self._note is not None and self.applied is not None:
+                await self._options.in_thread(partial(self._note.write_now, self.applied))
         except OSError as error:
             raise StoreFailed(f"cannot note what was answered: {error.strerror}") from error
         finally:
@@ -202,7 +182,7 @@ class DurableStore(FlushedRows):
             await self._noted
 
     async def _let_go(self) -> None:
-        await self._options.in_thread(self._rows.close)
+        await self._options.in_thread(self.rows.close)
         if self._log is not None:
             closed = asyncio.get_running_loop().create_future()
             self._log.close(partial(_set, closed))

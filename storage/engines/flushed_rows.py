@@ -8,13 +8,14 @@ the shard waits for the flush.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
 
 from storage.engines.store import RowStore, StoreFailed
 from storage.engines.store_options import StoreOptions
+from storage.healing.rebuild import Healed
 from storage.log import Position
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 
@@ -43,7 +44,7 @@ class FlushedRows:
         self.get, self.get_many = rows.get, rows.get_many
         self.scan, self.names = rows.scan, rows.names
         self._on_room: Callable[[], object] = _nothing
-        self._rows = rows
+        self.rows = rows
         self._options = options
         self._flushing: asyncio.Task[None] | None = None
         self._files_timer: asyncio.TimerHandle | None = None
@@ -53,11 +54,17 @@ class FlushedRows:
     @property
     def needs_healing(self) -> bool:
         """See `Store.needs_healing`."""
-        return self._rows.needs_healing
+        return self.rows.needs_healing
 
     def note_damage(self, queue_id: int, reason: str) -> None:
         """See `Store.note_damage`."""
-        self._rows.note_damage(queue_id, reason)
+        self.rows.note_damage(queue_id, reason)
+
+    async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `Store.heal`."""
+        healed: list[Healed] = []
+        await self._options.in_thread(lambda: healed.extend(self.rows.heal(known)))
+        return healed
 
     def on_room(self, call: Callable[[], object]) -> None:
         """See `Store.on_room`."""
@@ -103,7 +110,7 @@ class FlushedRows:
 
     async def _note_files(self) -> None:
         try:
-            await self._options.in_thread(self._rows.note_files)
+            await self._options.in_thread(self.rows.note_files)
         except StoreFailed as error:
             self._logger.error("live_files_not_noted", error=str(error))
         finally:
@@ -113,11 +120,11 @@ class FlushedRows:
 
     def flush(self) -> None:
         """See `RocksRows.flush`."""
-        self._rows.flush()
+        self.rows.flush()
 
     def checkpoint(self, folder: Path) -> None:
         """See `RocksRows.checkpoint`."""
-        self._rows.checkpoint(folder)
+        self.rows.checkpoint(folder)
 
     # -- the end -----------------------------------------------------------------------------------
 

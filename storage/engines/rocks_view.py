@@ -25,14 +25,7 @@ from storage.engines.rocks_reader import RocksReader
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import log_folder
 from storage.healing.lost_entries import changed_queues, perhaps_changed
-from storage.log import (
-    BEGINNING,
-    NoteDamaged,
-    Position,
-    Reading,
-    SystemDisk,
-    read_answered,
-)
+from storage.log import BEGINNING, NoteDamaged, Position, Reading, SystemDisk, read_answered
 from storage.rows.entry_body import decode_body
 from visibility.rows.overlay import Overlay
 from visibility.rows.row_changes import Changes, Ops

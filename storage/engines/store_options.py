@@ -12,9 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from storage.histogram import Histogram
-from storage.log import (
-    SEGMENT_BYTES,
-)
+from storage.log import SEGMENT_BYTES
 
 FLUSH_BYTES = 64 << 20
 """Live log at which a flush begins; at twice that size the shard waits for it."""

@@ -167,7 +167,7 @@ def _checksum(content: dict[str, object]) -> int:
     return crc32(json.dumps(content, sort_keys=True).encode())
 
 
-def history_file(folder: Path, worker: int = 0) -> Path:
+def history_file(folder: Path, worker: int) -> Path:
     """The database of the charts; each worker of a folder has one."""
     return folder / (f"history-w{worker}.sqlite" if worker else "history.sqlite")
 

@@ -61,7 +61,7 @@ class Log:
         segments: list[Segment],
         offset: int,
         spares: Spares,
-        copied: int = HEADER_BYTES,
+        copied: int,
     ) -> None:
         """`segments` hold what the rows lack, durably; the last one is written next, at `offset`.
 

@@ -18,7 +18,7 @@ from storage.log.header import ALL, HEADER_BYTES, Header
 from storage.log.identity import TERM_JUMP, write_identity
 from storage.log.log import Log, Opened
 from storage.log.log_reading import Reading, with_older_entries
-from storage.log.log_segments import SEGMENT_BYTES, Segment, Spares, write_header
+from storage.log.log_segments import Segment, Spares, write_header
 from storage.log.replica_log import ReplicaLog
 
 
@@ -27,7 +27,7 @@ def open_log(
     applied: Position,
     *,
     new_log_id: Callable[[], bytes],
-    segment_bytes: int = SEGMENT_BYTES,
+    segment_bytes: int,
 ) -> Log:
     """Open or create the log that was read; blocks. For any thread, while nothing uses the folder.
 
@@ -47,7 +47,7 @@ def open_replica_log(
     *,
     log_id: bytes,
     keep: int | None = None,
-    segment_bytes: int = SEGMENT_BYTES,
+    segment_bytes: int,
 ) -> ReplicaLog:
     """The same for a replica's log, without its Entries above `keep`; blocks.
 

@@ -80,8 +80,8 @@ class HeldFlush:
         self.goes_on = threading.Event()
         self.failure: StoreFailed | None = None
         self.count = 0
-        self._flush = store._rows.flush
-        monkeypatch.setattr(store._rows, "flush", self.flush)
+        self._flush = store.rows.flush
+        monkeypatch.setattr(store.rows, "flush", self.flush)
 
     def flush(self) -> None:
         self.count += 1

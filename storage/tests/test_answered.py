@@ -112,7 +112,7 @@ async def test_the_note_follows_what_was_applied_and_is_never_ahead(
     disk = SystemDisk()
     assert read_answered(disk, log_folder(store.folder)) is None
     await fill(store, 0, 3)
-    applied = store._applied
+    applied = store.applied
     append(store, Changes([b"x", b"y"]))
     assert await synced(store) is None
 

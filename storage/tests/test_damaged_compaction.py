@@ -45,10 +45,10 @@ def _damaged(folder: Path) -> None:
 
 async def _written_until_refused(store: DurableStore) -> bool:
     """True if RocksDB refused a write: a compaction has met the damage."""
-    store._rows.note_files()  # compactions begin
+    store.rows.note_files()  # compactions begin
     for number in range(_FILES, 200):
         try:
-            store._rows.write(_wide(number).ops)
+            store.rows.write(_wide(number).ops)
             store.flush()
         except StoreFailed:
             return True

@@ -74,13 +74,13 @@ async def test_the_applied_row_is_the_position_of_the_entry_applied_last(opened:
 
     for number, position in enumerate(positions, 1):
         store.apply(row(number))
-        assert store._rows.applied() == position
+        assert store.rows.applied() == position
 
     term = log_of(store).term
     assert [(each.term, each.index) for each in positions] == [(term, n) for n in (1, 2, 3)]
     await store.close()
     again = opened()
-    assert again._rows.applied() == positions[-1]
+    assert again.rows.applied() == positions[-1]
     assert (log_of(again).term, log_of(again).last.index) == (term + 1, 3)
 
 
@@ -98,7 +98,7 @@ async def test_an_entry_in_the_log_is_what_was_appended(opened: Open, tmp_path: 
 async def test_a_closed_folder_has_no_live_log_and_a_note_of_its_end(opened: Open) -> None:
     store = opened()
     await fill(store, 1, 5)
-    last = store._applied
+    last = store.applied
 
     await store.close()
 
@@ -118,7 +118,7 @@ async def test_opening_and_closing_changes_no_rows(opened: Open) -> None:
         store = opened()
 
     assert everything(store) == rows_up_to(5)
-    assert store._rows.applied().index == 5
+    assert store.rows.applied().index == 5
 
 
 async def test_a_second_opening_of_a_folder_is_refused(opened: Open) -> None:

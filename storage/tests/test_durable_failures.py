@@ -75,7 +75,7 @@ async def test_an_entry_that_cannot_be_applied_is_committed_and_there_after_the_
     await commit(store, row(1))
     append(store, row(2))
     assert await synced(store) is None
-    store._rows.close()
+    store.rows.close()
 
     with pytest.raises(StoreFailed, match="cannot write"):
         store.apply(row(2))
@@ -142,7 +142,7 @@ async def test_a_store_that_fails_during_a_backup_is_let_go_after_it(
     store = opened()
     await commit(store, row(1))
     begun, goes_on = threading.Event(), threading.Event()
-    rows = store._rows
+    rows = store.rows
     assert isinstance(rows, RocksRows)
     check_open = rows._check_open
 
@@ -151,7 +151,7 @@ async def test_a_store_that_fails_during_a_backup_is_let_go_after_it(
         begun.set()
         assert goes_on.wait(20)
 
-    monkeypatch.setattr(store._rows, "_check_open", check_and_wait)
+    monkeypatch.setattr(store.rows, "_check_open", check_and_wait)
     flushing = asyncio.create_task(asyncio.to_thread(store.flush))
     await asyncio.to_thread(begun.wait)
 

@@ -163,7 +163,7 @@ async def test_expired_messages_leave_nothing_whether_they_waited_or_not(place: 
     made_up = [Lease(1, 0, 0, 0, 0, 0), LEASE_2, Lease(3, 0, 0, 0, 0, 0, G, 77, 1)]
 
     assert (
-        await rows_after(place, THREE_SENT, received, message_events.MessagesExpired(1, 6, made_up))
+        await rows_after(place, THREE_SENT, received, message_events.MessagesExpired(1, made_up))
         == {}
     )
 
@@ -175,7 +175,7 @@ async def test_an_expired_message_of_a_fifo_queue_leaves_the_line_it_came_back_t
         message_events.MessagesSent(1, 2, [GROUPED]),
         message_events.MessagesReceived(1, 5, [LEASE_2]),
         message_events.LeasesEnded(1, 6, [LEASE_2]),
-        message_events.MessagesExpired(1, 7, [Lease(2, 0, 0, 0, 0, 0, G)]),
+        message_events.MessagesExpired(1, [Lease(2, 0, 0, 0, 0, 0, G)]),
     ]
 
     assert await rows_after(place, *events) == {}

@@ -90,7 +90,7 @@ async def test_a_flush_that_its_loop_left_behind_calls_nobody(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened()
-    monkeypatch.setattr(store._rows, "flush", lambda: None)
+    monkeypatch.setattr(store.rows, "flush", lambda: None)
     called: list[bool] = []
     store.on_room(lambda: called.append(True))
 

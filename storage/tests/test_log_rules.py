@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.log import (
-    EntryTooLarge,
-    Log,
-    LogFailed,
-    LogFull,
-    LogMismatch,
-    Position,
-)
+from storage.log import EntryTooLarge, Log, LogFailed, LogFull, LogMismatch, Position
 from storage.log.header import HEADER_BYTES
 from storage.log.identity import IDENTITY_FILE, TERM_JUMP, write_identity
 from storage.log.slots import SLOT_BYTES, read_slots

@@ -17,13 +17,7 @@ from typing import Any
 import pytest
 
 from storage.copies.checked_database import check_copy, check_database
-from storage.copies.second_copy import (
-    copy_of,
-    copy_sound,
-    is_there,
-    open_with_copy,
-    renew_copy,
-)
+from storage.copies.second_copy import copy_of, copy_sound, is_there, open_with_copy, renew_copy
 from storage.tests.on_disk import tables
 
 SCHEMA = """

@@ -158,7 +158,7 @@ async def test_a_view_opens_though_the_row_of_the_applied_entry_is_damaged(
     store: DurableStore, flushed: bool
 ) -> None:
     await fill(store, 1, 5)
-    store._rows.write([APPLIED_KEY, b"rubbish"])
+    store.rows.write([APPLIED_KEY, b"rubbish"])
     await asyncio.to_thread(store.flush)
     if not flushed:
         append(store, row(6))

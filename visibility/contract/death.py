@@ -12,10 +12,9 @@ MAX_RECEIVES = "max-receives"
 EXPIRED = "expired"
 OVER_LENGTH = "over-length"
 QUEUE_DELETED = "queue-deleted"
-HOPS = "hops"
 LATE = "late"
-CAUSES = (MAX_RECEIVES, EXPIRED, OVER_LENGTH, QUEUE_DELETED, HOPS, LATE)
-"""With HOPS a message is in no queue any more: it went to the archive."""
+HOPS = "hops"
+"""With it a message is in no queue any more: it went to the archive."""
 _BY_THEMSELVES = (EXPIRED, OVER_LENGTH, LATE)
 HOPS_MAX = 8
 """Moves by themselves after which a message goes no further, as its queues form a circle."""

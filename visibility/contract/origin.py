@@ -13,7 +13,7 @@ from visibility.contract.death import Death, redriven
 from visibility.contract.stored_message import Lease, Origin, StoredMessage, Tried
 
 
-def after_redrive(message: StoredMessage, lease: Lease, *, edited_at_ms: int = 0) -> Origin:
+def after_redrive(message: StoredMessage, lease: Lease, *, edited_at_ms: int) -> Origin:
     """The origin of what a redrive makes of a message, whose body it may edit."""
     first = _first(message)
     before = Tried(

@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from visibility.contract.at_most_once_tag import DELIVERY_TAG, delivers_at_most_once
-from visibility.contract.length import (
-    DROP_OLDEST,
-    MAX_BYTES_TAG,
-    MAX_MESSAGES_TAG,
-    OVERFLOW_TAG,
-)
+from visibility.contract.length import DROP_OLDEST, MAX_BYTES_TAG, MAX_MESSAGES_TAG, OVERFLOW_TAG
 from visibility.contract.tags import DELETION_PROTECTION_TAG, PROTECT_ON, PROTECT_TAG
 from visibility.contract.time_to_live import EXPIRED_TAG, TTL_TAG, discards_expired
 

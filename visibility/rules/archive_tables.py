@@ -9,14 +9,7 @@ from visibility.contract.naming import parse_arn
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import (
-    ARCHIVE,
-    ARCHIVED,
-    BATCH,
-    number_of,
-    row_key,
-    table_range,
-)
+from visibility.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, number_of, row_key, table_range
 from visibility.rows.row_values import THE_SHARD, ArchivedMessage, ArchiveRow, SealedBatch
 from visibility.rows.state_rows import ARCHIVE_KEY, load_archive
 from visibility.rules.tables import (

@@ -71,7 +71,7 @@ class DeadLetters:
         cause: str,
     ) -> None:
         """`target` is the dead-letter queue of `queue`, None if it has none; `cause` is one of
-        `death.CAUSES`."""
+        those in `death.py`."""
         policy = queue.settings.redrive_policy
         if target is not None and target.parts and not target.settings.fifo:
             target = open_part(shard, target, stamp, b"")
@@ -274,4 +274,4 @@ class DeadLetters:
         archived = hand_over(
             self._shard, self._queue, leases, messages, reason=HOPS, now_ms=self._now_ms
         )
-        return (*archived, MessagesExpired(self._queue.queue_id, self._now_ms, leases))
+        return (*archived, MessagesExpired(self._queue.queue_id, leases))

@@ -8,12 +8,10 @@ from typing import NamedTuple
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.rules.events import Event, Notice
+from visibility.rules.events import Answers, Damage, Event, Notice
 from visibility.state.waiters import Ticket
 
 NO_MESSAGES = Deliveries([], [])
-Answers = list[tuple[Ticket, Answer | QueueError]]
-"""Tickets and their answers, in order."""
 
 
 class NoAnswer(Enum):
@@ -51,13 +49,6 @@ class DamageMet(TurnFailed):
 def failure_notice(request: Request, error: Exception) -> Notice:
     """The line for a rule that has a bug."""
     return Notice("decision_failed", {"request_id": request.request_id}, error)
-
-
-class Damage(NamedTuple):
-    """Damage that only a rebuild of the queue removes."""
-
-    queue_id: int
-    reason: str
 
 
 class Decided(NamedTuple):

@@ -9,13 +9,18 @@ but not those of the structs that rows hold (`visibility/rows/row_values.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
+from visibility.contract.errors import QueueDoesNotExist, QueueError
+from visibility.contract.outcomes import Answer
 from visibility.rows.row_changes import Changes
 from visibility.state.shard_state import ShardState
 from visibility.state.waiters import Ticket
+
+Answers = list[tuple[Ticket, Answer | QueueError]]
+"""Tickets and their answers, in order."""
 
 
 class Notice(NamedTuple):
@@ -27,24 +32,59 @@ class Notice(NamedTuple):
     is_damage: bool = False
 
 
-class Effects(Protocol):
-    """The part of the running Turn that events add to."""
+class Damage(NamedTuple):
+    """Damage that only a rebuild of the queue removes."""
 
-    state: ShardState
-    changed: dict[int, None]
-    """Queues whose own rows need recording, in order; THE_SHARD for the archive's."""
-    dropped: list[int]
-    """Queues that are gone."""
-    deferred: list[Ticket]
-    """Requests to decide in the next Turn."""
-    notices: list[Notice]
-    departs: bool
-    """True if messages leave for other shards."""
-    locks: bool
-    """True if groups wait for earlier parts."""
+    queue_id: int
+    reason: str
+
+
+class Effects:
+    """The effects of a Turn up to here: its events are applied and recorded, and add to them."""
+
+    __slots__ = (
+        "answers",
+        "changed",
+        "damage",
+        "deferred",
+        "departs",
+        "dropped",
+        "locks",
+        "notices",
+        "state",
+    )
+
+    def __init__(self, state: ShardState) -> None:
+        self.state = state
+        self.answers: Answers = []
+        self.deferred: list[Ticket] = []
+        """Requests to decide in the next Turn."""
+        self.changed: dict[int, None] = {}
+        """Queues whose own rows need recording, in order; THE_SHARD for the archive's."""
+        self.dropped: list[int] = []
+        """Queues that are gone."""
+        self.notices: list[Notice] = []
+        self.damage: Damage | None = None
+        self.departs = False
+        """True if messages leave for other shards."""
+        self.locks = False
+        """True if groups wait for earlier parts."""
+
+    def do(self, event: Event) -> None:
+        """Apply an event to memory and record its row changes."""
+        state = self.state
+        self.changed[event.queue_id] = None
+        event.tell(self)
+        event.apply(state)
+        event.record(state.rows.changes)
+        if state.waits.by_queue:
+            for queue_id in event.shown_in(state):
+                state.to_wake[queue_id] = None
 
     def close(self, queue_id: int) -> None:
         """End the long polls of a removed queue."""
+        for ticket in self.state.waits.take_all(queue_id):
+            self.answers.append((ticket, QueueDoesNotExist()))
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -133,7 +133,7 @@ def _hand_over_some(
     archived = hand_over(shard, definition, leases, dict(found), reason=DELETED, now_ms=now_ms)
     if shard.archive.retains and any(type(event) is MessagesDiscarded for event in archived):
         return Progress(is_done=False, again_in_ms=_NO_ROOM_AGAIN_MS), ()
-    return Progress(is_done=False), (*archived, *order.expired(shard, queue, leases, now_ms))
+    return Progress(is_done=False), (*archived, *order.expired(shard, queue, leases))
 
 
 def _end_delay(book: GroupBook, due_ms: int, sequence: int, message: StoredMessage) -> Move:

@@ -14,12 +14,7 @@ from __future__ import annotations
 
 from visibility.contract.death import OVER_LENGTH
 from visibility.contract.errors import OverLimit
-from visibility.contract.length import (
-    DROP_OLDEST,
-    OVERFLOW_TAG,
-    TO_ARCHIVE,
-    TO_DEAD_LETTERS,
-)
+from visibility.contract.length import DROP_OLDEST, OVERFLOW_TAG, TO_ARCHIVE, TO_DEAD_LETTERS
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive_batches import ROW_BYTES, hand_over, has_room
@@ -200,7 +195,7 @@ class Overflow:
                 reason=OVER_LENGTH,
                 now_ms=self._now_ms,
             )
-        gone = MessagesExpired(self._queue.queue_id, self._now_ms, leases, made_room=True)
+        gone = MessagesExpired(self._queue.queue_id, leases, made_room=True)
         return (*events, gone)
 
 

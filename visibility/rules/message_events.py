@@ -198,7 +198,6 @@ class MessagesExpired(Event, frozen=True):
     """Messages exceeded the queue's retention, or `made_room` for others in a full queue; `leases`
     are theirs, or placeholders for waiting ones."""
 
-    expired_at_ms: int
     leases: list[Lease]
     made_room: bool = False
 

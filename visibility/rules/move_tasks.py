@@ -12,16 +12,8 @@ import msgspec
 from typing_extensions import override
 
 from visibility.content.filters import check_filter
-from visibility.contract.errors import (
-    InvalidParameterValue,
-    Moved,
-    QueueError,
-    ResourceNotFound,
-)
-from visibility.contract.limits import (
-    MOVE_TASK_RESULTS,
-    MOVE_TASKS_PER_ACCOUNT_MAX,
-)
+from visibility.contract.errors import InvalidParameterValue, Moved, QueueError, ResourceNotFound
+from visibility.contract.limits import MOVE_TASK_RESULTS, MOVE_TASKS_PER_ACCOUNT_MAX
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import (
     BY_OPERATOR,

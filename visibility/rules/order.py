@@ -171,12 +171,12 @@ class Order(ABC):
         return self.history_of(rows, queue, sequence, message) or no_lease(sequence, message)
 
     def expired(
-        self, shard: ShardState, queue: QueueState, leases: list[Lease], now_ms: int
+        self, shard: ShardState, queue: QueueState, leases: list[Lease]
     ) -> tuple[Event, ...]:
         """The events that remove messages for good, wherever they are. Raises DamagedRecord."""
         book = self.book(shard, queue)
         book.leave_all(leases)
-        return (*book.events(), MessagesExpired(queue.queue_id, now_ms, leases))
+        return (*book.events(), MessagesExpired(queue.queue_id, leases))
 
     @abstractmethod
     def ended(self, queue: QueueState, leases: list[Lease], now_ms: int) -> Event:

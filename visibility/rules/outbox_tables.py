@@ -8,14 +8,7 @@ from collections.abc import Iterator
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import (
-    ARRIVAL,
-    ARRIVALS_FLOOR,
-    DEPARTURE,
-    OUTBOX,
-    number_of,
-    row_key,
-)
+from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, DEPARTURE, OUTBOX, number_of, row_key
 from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
 from visibility.rows.state_rows import OUTBOX_KEY, departures, outbox_row
 from visibility.rules.departures import add_departure

@@ -26,12 +26,7 @@ from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import DEPARTURE, row_key
 from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
 from visibility.rows.state_rows import write_outbox
-from visibility.rules.archive_batches import (
-    DECISION_BYTES_MAX,
-    DELETED,
-    hand_over,
-    takes_deleted,
-)
+from visibility.rules.archive_batches import DECISION_BYTES_MAX, DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.message_events import MessagesDeleted, VisibilityChanged, record_leases

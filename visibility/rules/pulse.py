@@ -21,11 +21,7 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.priority import joining_level, level_at_the_back
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_keys import CLOCK
-from visibility.rules.archive_batches import (
-    MessagesDiscarded,
-    hand_over,
-    takes_expired,
-)
+from visibility.rules.archive_batches import MessagesDiscarded, hand_over, takes_expired
 from visibility.rules.at_most_once import end_taken
 from visibility.rules.events import Event
 from visibility.rules.group_transfers import advance_group_transfers
@@ -33,10 +29,7 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import end_holds, needs_release
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.levelling import end_holding_back
-from visibility.rules.message_events import (
-    MessagesMoved,
-    Move,
-)
+from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import end_prepared
@@ -290,7 +283,7 @@ def _expired(
             again = stamp.now_ms + _NO_ROOM_AGAIN_MS
             _note_fresh(shard, queue, again, stamp.now_ms)  # they may be received
             return (), again
-    expired = order_of(definition.settings).expired(shard, queue, leases, stamp.now_ms)
+    expired = order_of(definition.settings).expired(shard, queue, leases)
     return (*archived, *expired), again
 
 

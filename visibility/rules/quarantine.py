@@ -36,7 +36,7 @@ from visibility.rows.row_keys import (
 )
 from visibility.rows.row_places import remove_references
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined
-from visibility.rules.events import Event, Notice
+from visibility.rules.events import Damage, Effects, Event, Notice
 from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import needs_release
 from visibility.rules.message_events import LEAST_RETENTION_MS
@@ -58,13 +58,40 @@ _NAMED_MAX = 4_000
 """Messages named by one event, from which on it takes no further span: an Entry stays bounded."""
 
 
-def quarantine(
+def quarantine(turn: Effects, error: DamagedRecord | MessagesMissing, now_ms: int) -> None:
+    """Quarantine the damage, so that a decision can be repeated.
+
+    Raises the error if that does not help, would hold the event loop, or is not for this shard to
+    do.
+    """
+    state = turn.state
+    events = _events_for(state, error, now_ms)
+    for event in events:
+        turn.do(event)
+    queue_id = events[0].queue_id
+    definition = state.definitions.queue_of_id(queue_id)
+    fields: dict[str, object] = {
+        "queue_id": queue_id,
+        "queue": "" if definition is None else definition.name,
+        "messages_quarantined": state.queue(queue_id).quarantined.messages,
+        "reason": str(error),
+    }
+    turn.notices.append(Notice("damage_found", fields, is_damage=True))
+
+
+def ask_for_rebuild(turn: Effects, queue_id: int, error: DamagedRecord | MessagesMissing) -> None:
+    """Have a queue rebuilt whose damage no event can avoid. Raises the error if another host heals
+    it."""
+    if is_for_others(turn.state, error):
+        raise error
+    if isinstance(error, DamagedRecord):
+        queue_id = turn.state.rows.queue_of(error)
+    turn.damage = Damage(queue_id, str(error))
+
+
+def _events_for(
     state: ShardState, error: DamagedRecord | MessagesMissing, now_ms: int
 ) -> tuple[Event, ...]:
-    """The events that let a decision avoid the damage.
-
-    Raises the error if there are none, or if finding them would hold the event loop.
-    """
     place = _place_of(state, error) if state.quarantines else None
     if place is None:
         raise error
@@ -86,20 +113,6 @@ def quarantine(
     locks = order_of(queue).locks_groups
     groups = {lease.group for lease in leases if locks and not lease.is_held}
     return _blocking(state, queue, records, leases, groups, now_ms)
-
-
-def damage_notice(
-    state: ShardState, queue_id: int, error: DamagedRecord | MessagesMissing
-) -> Notice:
-    """The line for damage that was quarantined."""
-    definition = state.definitions.queue_of_id(queue_id)
-    fields: dict[str, object] = {
-        "queue_id": queue_id,
-        "queue": "" if definition is None else definition.name,
-        "messages_quarantined": state.queue(queue_id).quarantined.messages,
-        "reason": str(error),
-    }
-    return Notice("damage_found", fields, is_damage=True)
 
 
 def is_for_others(state: ShardState, error: Exception) -> bool:

@@ -29,14 +29,7 @@ from visibility.rules.levelling import hold_back, lets_some_go, without_messages
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.remembered_ids import REMEMBERED_MS
-from visibility.rules.tables import (
-    NUMBER_KEY,
-    Kept,
-    Put,
-    ShardTables,
-    SoundRows,
-    Table,
-)
+from visibility.rules.tables import NUMBER_KEY, Kept, Put, ShardTables, SoundRows, Table
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

@@ -28,21 +28,12 @@ from itertools import chain
 from visibility.contract import limits
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Request
-from visibility.contract.operations import (
-    ReceiveMessage,
-)
-from visibility.contract.outcomes import (
-    Answer,
-)
+from visibility.contract.operations import ReceiveMessage
+from visibility.contract.outcomes import Answer
 from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.features import OPERATIONS
 from visibility.rules.operation_kinds import Decide
-from visibility.state.short_answers import (
-    ANSWERS_KEPT_MS,
-    EARLIER_MS,
-    AnswerMemory,
-    ShortAnswer,
-)
+from visibility.state.short_answers import ANSWERS_KEPT_MS, EARLIER_MS, AnswerMemory, ShortAnswer
 from visibility.state.waiters import Ticket
 
 _AGE_MAX_MS = ANSWERS_KEPT_MS - EARLIER_MS

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from visibility.contract.errors import OverLimit
 from visibility.contract.model import Content, Joining, Request
-from visibility.contract.operations import (
-    SendMessage,
-)
+from visibility.contract.operations import SendMessage
 from visibility.contract.outcomes import Deduplicated
-from visibility.contract.results import (
-    SendMessageResult,
-)
+from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import StoredMessage
 from visibility.contract.time_to_live import shorter_ms
 from visibility.rules.collected_sends import Sending

@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 
 from visibility.contract.errors import OverLimit, QueueError
 from visibility.contract.model import Content, Request
-from visibility.contract.operations import (
-    SendMessageBatch,
-    SendMessageBatchRequestEntry,
-)
+from visibility.contract.operations import SendMessageBatch, SendMessageBatchRequestEntry
 from visibility.contract.outcomes import Deduplicated, batch_failure
 from visibility.contract.results import (
     BatchResultErrorEntry,

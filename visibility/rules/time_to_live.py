@@ -126,7 +126,7 @@ def _removed(
         archived = hand_over(shard, definition, leases, due, reason=EXPIRED, now_ms=now_ms)
         if any(type(event) is MessagesDiscarded for event in archived):
             return ()
-    expired = order_of(definition.settings).expired(shard, queue, leases, now_ms)
+    expired = order_of(definition.settings).expired(shard, queue, leases)
     return (*archived, *expired)
 
 

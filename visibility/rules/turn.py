@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from typing_extensions import override
-
 from visibility.contract.errors import (
     InternalError,
     QueueDoesNotExist,
@@ -30,7 +28,6 @@ from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import (
     NO_MESSAGES,
-    Answers,
     DamageMet,
     Decided,
     NoAnswer,
@@ -39,13 +36,13 @@ from visibility.rules.decided import (
     TurnFailed,
     failure_notice,
 )
-from visibility.rules.events import Event
+from visibility.rules.events import Effects, Event
 from visibility.rules.features import OPERATIONS
 from visibility.rules.handing_out import TURN_BYTES_MAX, HandingOut
 from visibility.rules.levelling import without_messages
 from visibility.rules.operation_kinds import Decide
-from visibility.rules.pulses import Pulses
-from visibility.rules.quarantine import is_for_others
+from visibility.rules.pulses import run_due
+from visibility.rules.quarantine import ask_for_rebuild, is_for_others, quarantine
 from visibility.rules.queue_parts import FindMessages
 from visibility.rules.queues import CloseQueue
 from visibility.rules.receive import wait_ms
@@ -72,9 +69,9 @@ def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[
         turn.run(deferred, requests)
         return turn.end()
     except Exception as error:
-        answered = [ticket for ticket, _ in turn.answers]
+        answered = [ticket for ticket, _ in turn.effects.answers]
         failed = DamageMet if is_for_others(state, error) else TurnFailed
-        raise failed([*answered, *turn.deferred, *deferred, *requests]) from error
+        raise failed([*answered, *turn.effects.deferred, *deferred, *requests]) from error
 
 
 def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
@@ -83,37 +80,34 @@ def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
     `events` may be empty; the row of THE_SHARD is written in any case.
     """
     turn = Turn(state, stamp)
-    turn.changed[THE_SHARD] = None
+    turn.effects.changed[THE_SHARD] = None
     for event in events:
-        turn.do(event)
+        turn.effects.do(event)
     return turn.end()
 
 
-class Turn(Pulses):
+class Turn:
     """One pass while it runs."""
 
     __slots__ = (
+        "_stamp",
         "answers",
-        "deferred",
-        "departs",
-        "dropped",
+        "effects",
         "handing_out",
-        "locks",
         "remembered",
         "request_ids",
+        "state",
         "untaken",
     )
 
     def __init__(self, state: ShardState, stamp: Stamp) -> None:
-        super().__init__(state, stamp)
-        self.answers: Answers = []
-        self.deferred: list[Ticket] = []
+        self.state = state
+        self._stamp = stamp
+        self.effects = Effects(state)
+        self.answers = self.effects.answers
         self.untaken: list[Ticket] = []
-        self.dropped: list[int] = []
         self.request_ids: list[str] = []
         self.remembered: TurnAnswers | None = None
-        self.departs = False
-        self.locks = False
         self.handing_out = HandingOut(state.without_room)
 
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
@@ -127,10 +121,10 @@ class Turn(Pulses):
             none = nothing_for(ticket) if queue is None else without_messages(queue)
             self.answers.append((ticket, none))
         if state.due:
-            self.run_due()
+            run_due(self.effects, self._stamp)
         for place, ticket in enumerate(deferred):
             if self._is_full():
-                self.deferred += deferred[place:]
+                self.effects.deferred += deferred[place:]
                 break
             self._decide_later(ticket)
         if were_left:
@@ -148,25 +142,25 @@ class Turn(Pulses):
 
     def end(self) -> Decided:
         """Record the changed queues' own rows, and the answers to remember."""
-        state = self.state
+        state, effects = self.state, self.effects
         if self.remembered is not None:
             self.remembered.record()
         changes = state.rows.changes
-        for queue_id in self.changed:
+        for queue_id in effects.changed:
             if queue_id == THE_SHARD:
                 state.archive.record(changes)
             else:
                 state.queue(queue_id).record(changes, self._stamp.now_ms)
         return Decided(
             self.answers,
-            self.deferred,
+            effects.deferred,
             self.untaken,
-            [*self.changed, *self.dropped],
+            [*effects.changed, *effects.dropped],
             self.request_ids,
-            self.notices,
-            self.damage,
-            self.departs,
-            self.locks,
+            effects.notices,
+            effects.damage,
+            effects.departs,
+            effects.locks,
         )
 
     # -- requests ----------------------------------------------------------------------------------
@@ -181,19 +175,19 @@ class Turn(Pulses):
             return True
         except RefusedWithEvents as refused:
             for event in refused.events:
-                self.do(event)
+                self.effects.do(event)
             self.answers.append((ticket, refused.refusal.with_traceback(None)))
             return True
         except (DamagedRecord, MessagesMissing) as error:
-            self._ask_for_rebuild(request.queue.queue_id, error)
+            ask_for_rebuild(self.effects, request.queue.queue_id, error)
             self.answers.append((ticket, ServiceUnavailable()))
             return True
         except Exception as error:  # deciding changes nothing, so only this request is lost
-            self.notices.append(failure_notice(request, error))
+            self.effects.notices.append(failure_notice(request, error))
             self.answers.append((ticket, InternalError()))
             return True
         if outcome is None:
-            self.deferred.append(ticket)
+            self.effects.deferred.append(ticket)
             return True
         answer, events = outcome
         if events:
@@ -202,13 +196,13 @@ class Turn(Pulses):
             elif answer is not _PARK and answer is not _DEFER:
                 self.remembered.note(request, answer)
             for event in events:
-                self.do(event)
+                self.effects.do(event)
         if type(request.operation) is CloseQueue:
-            self.close(request.queue.queue_id)
+            self.effects.close(request.queue.queue_id)
         if answer is _PARK:
             return self._park(ticket)
         if answer is _DEFER:
-            self.deferred.append(ticket)
+            self.effects.deferred.append(ticket)
         else:
             self.answers.append((ticket, answer))
         return True
@@ -231,14 +225,14 @@ class Turn(Pulses):
             try:
                 return decide(self.state, request, self._stamp)
             except (DamagedRecord, MessagesMissing) as error:
-                self._quarantine(error)
+                quarantine(self.effects, error, self._stamp.now_ms)
             if self.state.rows.is_full():
                 return None
 
     def _decision_on_retry(self, ticket: Ticket) -> Decide:
         """The rule for a request that may have been decided before. Raises QueueError."""
         request_id = ticket.request.request_id
-        if any(other.request.request_id == request_id for other in self.deferred):
+        if any(other.request.request_id == request_id for other in self.effects.deferred):
             return _after_first_try
         assert self.remembered is not None
         return self.remembered.decision(ticket)
@@ -286,29 +280,6 @@ class Turn(Pulses):
                 if not self._decide_later(ticket):
                     break
                 waits.remove(ticket.number)
-
-    # -- events ------------------------------------------------------------------------------------
-
-    # -- events ----------------------------------------------------------------------------------
-
-    @override
-    def do(self, event: Event) -> None:
-        """Apply an event to memory and record its row changes."""
-        state = self.state
-        self.changed[event.queue_id] = None
-        event.tell(self)
-        event.apply(state)
-        event.record(state.rows.changes)
-        if state.waits.by_queue:
-            for queue_id in event.shown_in(state):
-                state.to_wake[queue_id] = None
-
-    # -- time --------------------------------------------------------------------------------------
-
-    def close(self, queue_id: int) -> None:
-        """See `Effects.close`."""
-        for ticket in self.state.waits.take_all(queue_id):
-            self.answers.append((ticket, QueueDoesNotExist()))
 
 
 def nothing_for(ticket: Ticket) -> Answer:

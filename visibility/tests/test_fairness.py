@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from visibility.content.id_digests import UNGROUPED
 from visibility.state import fairness
-from visibility.state.fairness import (
-    FINISHED_MIN,
-    IN_FLIGHT_MIN,
-    QUIET_AFTER_MS,
-    Fairness,
-)
+from visibility.state.fairness import FINISHED_MIN, IN_FLIGHT_MIN, QUIET_AFTER_MS, Fairness
 
 A, B = b"a" * 16, b"b" * 16
 

@@ -76,7 +76,7 @@ class Process:
         self.steps: Steps
 
     async def begin(self) -> Process:
-        self.catalog = await Catalog.open(
+        self.catalog = await Catalog(
             self.root.below("catalog/"),
             clock=SettableClock(),
             entropy=SystemEntropy(),
@@ -84,7 +84,7 @@ class Process:
             shards=range(6),
             waits=Waits(0, 0),
             choose=lambda view, name: [0],
-        )
+        ).opened()
         router: Any = self.router
         meter: Any = Metered(self)
         below = self.root.below(MANAGER)

@@ -57,7 +57,7 @@ class TwoClusters:
         choose: Callable[[QueueView, object], Sequence[int]],
         records: Coordination | None = None,
     ) -> Catalog:
-        return await Catalog.open(
+        return await Catalog(
             records or host.root.below("catalog/"),
             clock=SettableClock(),
             entropy=SystemEntropy(),
@@ -66,7 +66,7 @@ class TwoClusters:
             waits=Waits(0, 0),
             choose=choose,
             restore_window_ms=60_000,
-        )
+        ).opened()
 
     async def _ask(self) -> Sequence[ShardLeft]:
         said, outcome = self.said, self.on_asked()

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cluster.coordination.coordination import (
-    RECORDS_MAX,
-    Record,
-    Snapshot,
-    Transaction,
-)
+from cluster.coordination.coordination import RECORDS_MAX, Record, Snapshot, Transaction
 from cluster.members.copied_records import put_back
 from cluster.members.member_records import Identity, MembershipRefused
 from cluster.members.membership import Membership

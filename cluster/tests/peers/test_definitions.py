@@ -5,19 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cluster.tests.peers.peer_hosts import (
-    POLL,
-    QUEUE,
-    SEND,
-    running,
-    the_cluster,
-)
+from cluster.tests.peers.peer_hosts import POLL, QUEUE, SEND, running, the_cluster
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time
-from visibility.contract.errors import (
-    QueueDoesNotExist,
-    ServiceUnavailable,
-)
+from visibility.contract.errors import QueueDoesNotExist, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import MovePlan
 from visibility.contract.results import SendMessageResult

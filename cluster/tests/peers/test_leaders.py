@@ -19,9 +19,7 @@ from cluster.tests.peers.peer_hosts import (
 )
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import lead_of, pass_time, settled
-from visibility.contract.errors import (
-    ServiceUnavailable,
-)
+from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters
 from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared

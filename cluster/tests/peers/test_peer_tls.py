@@ -325,7 +325,7 @@ def test_a_host_that_does_not_read_is_let_go(
             async with stranger(host, authority, b) as (reader, writer):
                 writer.write(framed(Kind.HELLO, HELLO))
                 await reader.readexactly(HEAD.size)  # welcome
-                reader._transport.pause_reading()  # type: ignore[attr-defined]
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
                 body = bytes(8 << 20)
                 for number in range(8):
                     writer.write(HEAD.pack(len(body), Kind.REQUEST, number) + body)

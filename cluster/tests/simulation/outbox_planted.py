@@ -22,9 +22,8 @@ from visibility.rules.arrivals import (
 )
 from visibility.rules.decided import Decided, Outcome
 from visibility.rules.departures import ClearOutbox, ReadOutbox, decide_read_outbox
-from visibility.rules.events import Event
+from visibility.rules.events import Effects, Event
 from visibility.rules.groups import FifoBook
-from visibility.rules.turn import Turn
 from visibility.state.outbox import Outbox
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
@@ -131,10 +130,10 @@ def clear_without_delivery(patch: pytest.MonkeyPatch) -> None:
 
 def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
     """A new leader knows neither the messages that came to its predecessor nor their floors."""
-    do = Turn.do
+    do = Effects.do
     own: WeakKeyDictionary[Rows, dict[object, object]] = WeakKeyDictionary()
 
-    def note(self: Turn, event: Event) -> None:
+    def note(self: Effects, event: Event) -> None:
         known = own.setdefault(self.state.rows, {})
         if isinstance(event, MessagesArrived):
             known |= {(origin, number): "" for origin, number, *_ in event.arrivals}
@@ -144,7 +143,7 @@ def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
             known |= {origin: floor for origin, _, floor in event.floors}
         do(self, event)
 
-    patch.setattr(Turn, "do", note)
+    patch.setattr(Effects, "do", note)
     patch.setattr(arrivals, "answer_to", lambda rows, *name: own.get(rows, {}).get(name))
     patch.setattr(arrivals, "floor_of", lambda rows, origin: own.get(rows, {}).get(origin, 0))
 
