@@ -1,8 +1,10 @@
 """Rates: requests a second for each account and queue, and AWS's quotas of FIFO queues. Off unless
 configured.
 
-Windows are fixed, by the monotonic clock: twice the rate may pass at their border. Of several doors
-each counts up to an allowance, which `lent_rates.py` has lent to it; without one up to its share.
+`limits` reads the rates. Its memory counts by the wall clock, which may be set back by an hour, and
+starts a thread for each expiry, so the windows are counted here, by the monotonic clock. They are
+fixed: twice the rate may pass at their border. Of several doors each counts up to an allowance,
+which `lent_rates.py` has lent to it; without one up to its share.
 Source: SQS quotas: 300 calls a second for each API action of a FIFO queue, or for each message
 group of one whose FifoThroughputLimit is perMessageGroupId; a batch is one call.
 """
@@ -12,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import nlargest
 
+from limits import RateLimitItem, RateLimitItemPerSecond, parse
+
 from auth.caller import Caller
-from sqs_api.settings.config import Rate, read_rate
 from visibility.contract.errors import RequestThrottled
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.operations import Operation
 
 _SWEEP_S = 1.0
-_FIFO_QUOTA = Rate(300, 1)
+_FIFO_QUOTA = RateLimitItemPerSecond(300)
 
 
 class Window:
@@ -77,7 +80,7 @@ class _Windows:
         """Those that the lender is to hear of."""
         self._sweep_at_s = 0.0
 
-    def hit(self, rate: Rate, kind: str, name: str) -> bool:
+    def hit(self, rate: RateLimitItem, kind: str, name: str) -> bool:
         """Count a hit, which is within what may pass here if this is True."""
         now_s = self.now_s()
         if now_s >= self._sweep_at_s:
@@ -87,7 +90,7 @@ class _Windows:
         if window is None:
             window = self.kept[key] = Window(rate.amount)
         if now_s >= window.end_s:
-            window.begin(now_s, rate.window_s, self.doors)
+            window.begin(now_s, rate.get_expiry(), self.doors)
             if self.on_unlent is not None and now_s >= window.lent_until_s:
                 self.on_unlent()
         window.asked += 1
@@ -129,9 +132,9 @@ class Rates:
         queue_rate: str | None,
         fifo_quotas: bool,
     ) -> None:
-        """Rates such as "3000/second"; None: none. Raises ValueError."""
-        self._account = None if account_rate is None else read_rate(account_rate)
-        self._queue = None if queue_rate is None else read_rate(queue_rate)
+        """Rates as `limits` reads them, such as "3000/second"; None: none. Raises ValueError."""
+        self._account = None if account_rate is None else parse(account_rate)
+        self._queue = None if queue_rate is None else parse(queue_rate)
         self._fifo_quotas = fifo_quotas
         self._windows = _Windows(monotonic_s)
         self.throttled = {"account": 0, "queue": 0, "fifo": 0}
@@ -142,10 +145,11 @@ class Rates:
         """True if anything is limited."""
         return bool(self._account or self._queue or self._fifo_quotas)
 
-    def rate_of(self, kind: str) -> Rate | None:
-        """The rate of a kind of limit; None without such a limit."""
+    def rate_of(self, kind: str) -> tuple[int, float] | None:
+        """The hits of one window of a kind of limit, and its length; None without such a limit."""
         quota = _FIFO_QUOTA if self._fifo_quotas else None
-        return {"account": self._account, "queue": self._queue, "fifo": quota}.get(kind)
+        rate = {"account": self._account, "queue": self._queue, "fifo": quota}.get(kind)
+        return (rate.amount, rate.get_expiry()) if rate is not None else None
 
     def share_among(self, doors: int, on_unlent: Callable[[], None] | None = None) -> None:
         """So many processes count together. `on_unlent` is called when there is no allowance, or
@@ -196,7 +200,7 @@ class Rates:
             for group in {part.group for part in parts if isinstance(part, Content)}:
                 self._hit("fifo", _FIFO_QUOTA, f"{queue.queue_id} {group.hex()}")
 
-    def _hit(self, kind: str, rate: Rate, name: str) -> None:
+    def _hit(self, kind: str, rate: RateLimitItem, name: str) -> None:
         if not self._windows.hit(rate, kind, name):
             self.throttled[kind] += 1
             raise RequestThrottled("Rate exceeded")

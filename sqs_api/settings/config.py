@@ -20,7 +20,7 @@ from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     AfterValidator,
@@ -55,7 +55,6 @@ _PREFIX = "HOLDFAST_"
 _FILE_VARIABLE = "HOLDFAST_CONFIG"
 _NATIVE_VARIABLE = "HOLDFAST_NATIVE"
 """Read before all modules, see `sqs_api.__main__`."""
-_WINDOWS_S = {"second": 1, "minute": 60, "hour": 3600, "day": DAY}
 _OF_THE_LAKE = {
     "HOLDFAST_LAKE_ACCESS_KEY_ID",
     "HOLDFAST_LAKE_SECRET_ACCESS_KEY",
@@ -201,24 +200,9 @@ def _workers(given: object) -> str:
     return text
 
 
-class Rate(NamedTuple):
-    """So many requests in each window of so many seconds."""
-
-    amount: int
-    window_s: int
-
-
-def read_rate(text: str) -> Rate:
-    """Read a rate such as "3000/second". Raises ValueError."""
-    amount, _, unit = text.partition("/")
-    if re.fullmatch("[1-9][0-9]*", amount) is None or unit not in _WINDOWS_S:
-        raise ValueError('must be a number and a unit, such as "3000/second"')
-    return Rate(int(amount), _WINDOWS_S[unit])
-
-
 def _rate(text: str | None) -> str | None:
-    if text is not None:
-        read_rate(text)
+    if text is not None and re.fullmatch(r"[1-9][0-9]*/(second|minute|hour|day)", text) is None:
+        raise ValueError('must be a number and a unit, such as "3000/second"')
     return text
 
 
