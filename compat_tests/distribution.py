@@ -159,6 +159,8 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
     """Gives processes that compute such files as long as there are some, and the others such that
     wait: the processors are busy from the begin to the end."""
 
+    registered_collections: dict[WorkerController, list[str]]
+
     @override
     def schedule(self) -> None:
         """Begin with the processes that collected all: the first one's tests are those of the run,
