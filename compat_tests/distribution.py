@@ -2,7 +2,8 @@
 two processes for files that compute while those of the others wait, and the number of processes.
 
 Where there are files of both kinds, only those two collect all: to collect ten thousand tests takes
-ten seconds of processor time in each process.
+ten seconds of processor time in each process. Before the first test xdist shows how many the first
+process collected, the shares of tests that ran are of all.
 """
 
 from __future__ import annotations
@@ -159,6 +160,8 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
     """Gives processes that compute such files as long as there are some, and the others such that
     wait: the processors are busy from the begin to the end."""
 
+    registered_collections: dict[WorkerController, list[str]]
+
     @override
     def schedule(self) -> None:
         """Begin with the processes that collected all: the first one's tests are those of the run,
@@ -168,6 +171,8 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
             for node in sorted(self.nodes, key=lambda node: len(collected[node]), reverse=True):
                 self.assigned_work[node] = self.assigned_work.pop(node)
                 collected[node] = collected.pop(node)
+            session = self.config.pluginmanager.get_plugin("session")
+            session.testscollected = max(map(len, collected.values()))
         super().schedule()
 
     @override

@@ -144,10 +144,11 @@ class Process:
 
 def distributed(tests: list[str], *collected: list[str]) -> list[list[str]]:
     """The files that each process runs, in its order; the last one computes."""
+    session = SimpleNamespace(testscollected=0)
     config: Any = SimpleNamespace(
         getvalue=lambda _: ["popen"] * len(collected),
         option=SimpleNamespace(loadscopereorder=False),
-        hook=SimpleNamespace(),
+        pluginmanager=SimpleNamespace(get_plugin=lambda _: session),
     )
     scheduling = ByKind(config)
     processes: list[Any] = [Process(number) for number in range(len(collected))]
@@ -161,6 +162,7 @@ def distributed(tests: list[str], *collected: list[str]) -> list[list[str]]:
                 scheduling.mark_test_complete(process, test)
                 process.done += 1
     assert all(process.shutting_down for process in processes)
+    assert session.testscollected == len(tests)
     return [
         list(dict.fromkeys(own[at].split("::")[0] for at in process.asked))
         for process, own in zip(processes, collected, strict=True)
