@@ -173,13 +173,13 @@ async def _shown(pages: EmptyingPages, asked: Asked, cluster: FleetCluster) -> E
         len(left.parts) - to_move,
         left.kept,
         sum(counts) if is_known else None,
-        _blocked(left, seen) if to_move else "",
+        _blocked(seen) if to_move else "",
         await pages.removal.reason_against(cluster.number),
         parts,
     )
 
 
-def _blocked(left: Left, seen: Seen | None) -> str:
+def _blocked(seen: Seen | None) -> str:
     if seen is None:
         return "etcd does not answer"
     if seen.holder is None:
