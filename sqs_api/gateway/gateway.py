@@ -148,12 +148,7 @@ class Gateway:
         return exchange
 
     def refuse_unread(
-        self,
-        client: Client,
-        method: bytes,
-        target: bytes,
-        headers: Mapping[bytes, bytes],
-        refusal: QueueError,
+        self, client: Client, headers: Mapping[bytes, bytes], refusal: QueueError
     ) -> None:
         """Answer a request whose body is not read."""
         exchange = self._exchange(client, headers, b"")

@@ -13,7 +13,7 @@ from cluster.fleet.abandoning import Abandoning
 from cluster.fleet.fleet_operations import set_draining
 from cluster.fleet.fleet_records import FIRST, ClusterState, FleetCluster
 from cluster.fleet.plan_records import Mode, Seen
-from cluster.fleet.removing import Left, Removal, is_open, left_on
+from cluster.fleet.removing import Removal, is_open, left_on
 from cluster.members.member_records import MembershipRefused
 from cluster.parts.part_readings import read_parts
 from cluster.shards.router import Router
