@@ -133,7 +133,7 @@ class Gateway:
             self._dispatch(exchange, given)
         except (QueueError, AuthError) as refusal:
             if exchange.action is None:
-                exchange.wire = detect_wire(method, target, headers)
+                exchange.wire = detect_wire(headers)
             if self._recheck_refusal is not None and self._recheck_refusal.may_lift(refusal):
                 again = self._dispatch_again(refusal, exchange, given)
                 self._start_task(self._finish(exchange, again))
@@ -143,21 +143,16 @@ class Gateway:
                 self.refuse(exchange, refusal)
         except Exception:
             if exchange.action is None:
-                exchange.wire = detect_wire(method, target, headers)
+                exchange.wire = detect_wire(headers)
             self.fail(exchange)
         return exchange
 
     def refuse_unread(
-        self,
-        client: Client,
-        method: bytes,
-        target: bytes,
-        headers: Mapping[bytes, bytes],
-        refusal: QueueError,
+        self, client: Client, headers: Mapping[bytes, bytes], refusal: QueueError
     ) -> None:
         """Answer a request whose body is not read."""
         exchange = self._exchange(client, headers, b"")
-        exchange.wire = detect_wire(method, target, headers)
+        exchange.wire = detect_wire(headers)
         self._begin_second(self._wall_s())
         self._write_refusal(exchange, refusal)
 

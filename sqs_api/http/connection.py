@@ -328,7 +328,7 @@ class SqsConnection(BoundedConnection):
             self._request.content.feed_eof()  # its reader gives up
         headers = {name.lower(): value for name, value in found}
         unavailable = ServiceUnavailable(_NO_MEMORY)
-        self._gateway.refuse_unread(LastClient(self), b"POST", b"/", headers, unavailable)
+        self._gateway.refuse_unread(LastClient(self), headers, unavailable)
 
     @override
     def request_ends(self) -> None:

@@ -142,11 +142,11 @@ class Fallback:
         if isinstance(body, RequestTooLarge):
             self._state.counters.too_large[TooLarge.BODY] += 1
             client.keep_alive = False
-            self._gateway.refuse_unread(client, method, target, headers, body)
+            self._gateway.refuse_unread(client, headers, body)
             return Written(client)
         connection.request_is_read()
         if headers.get(b"content-encoding", b"").lower() not in _PLAIN_ENCODINGS:
-            self._gateway.refuse_unread(client, method, target, headers, InvalidRequest(_ENCODED))
+            self._gateway.refuse_unread(client, headers, InvalidRequest(_ENCODED))
             return Written(client)
         if len(body) > _LARGE_BYTES:
             async with self._one_large:

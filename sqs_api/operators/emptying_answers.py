@@ -13,7 +13,7 @@ from cluster.fleet.abandoning import Abandoning
 from cluster.fleet.fleet_operations import set_draining
 from cluster.fleet.fleet_records import FIRST, ClusterState, FleetCluster
 from cluster.fleet.plan_records import Mode, Seen
-from cluster.fleet.removing import Left, Removal, is_open, left_on
+from cluster.fleet.removing import Removal, is_open, left_on
 from cluster.members.member_records import MembershipRefused
 from cluster.parts.part_readings import read_parts
 from cluster.shards.router import Router
@@ -173,13 +173,13 @@ async def _shown(pages: EmptyingPages, asked: Asked, cluster: FleetCluster) -> E
         len(left.parts) - to_move,
         left.kept,
         sum(counts) if is_known else None,
-        _blocked(left, seen) if to_move else "",
+        _blocked(seen) if to_move else "",
         await pages.removal.reason_against(cluster.number),
         parts,
     )
 
 
-def _blocked(left: Left, seen: Seen | None) -> str:
+def _blocked(seen: Seen | None) -> str:
     if seen is None:
         return "etcd does not answer"
     if seen.holder is None:

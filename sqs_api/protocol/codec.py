@@ -72,11 +72,7 @@ class EncodedError(NamedTuple):
     body: bytes
 
 
-def detect_wire(
-    method: bytes,
-    target: bytes,
-    headers: Mapping[bytes, bytes],
-) -> Wire:
+def detect_wire(headers: Mapping[bytes, bytes]) -> Wire:
     """The protocol of a request, also of one that cannot be decoded.
 
     `headers` has lower-case names. Never raises.
@@ -103,7 +99,7 @@ def decode_request(
             return Decoded(row[1].decode(body or b"{}"), row[0], _JSON)
         except json_codec.UNREADABLE as failure:
             raise json_codec.refusal(failure, body) from failure
-    chosen = detect_wire(method, target, headers)
+    chosen = detect_wire(headers)
     if chosen is _JSON:
         raise _no_such_action(_target_action(headers))
     return _decode_query(method, target, body, chosen)

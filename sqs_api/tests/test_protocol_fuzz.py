@@ -116,7 +116,7 @@ _TARGETS = st.one_of(
 
 
 def _check(method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes) -> None:
-    chosen = codec.detect_wire(method, target, headers)
+    chosen = codec.detect_wire(headers)
     try:
         decoded = codec.decode_request(method, target, headers, body)
     except QueueError as refusal:
