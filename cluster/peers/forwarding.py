@@ -229,6 +229,10 @@ class PeerRouter(Router):
 
     def _send_all(self, host: str, bundle: bytes, tickets: Sequence[Routed]) -> None:
         link = self._transport.link(host, Channel.REQUESTS)
+        if link is not None and link.version < VERSION:  # it came back as an earlier one
+            for ticket in tickets:
+                self._send_alone(ticket, host)
+            return
         sent: int | NotSent = NotSent(Reason.NOT_CONNECTED)
         if link is not None:
             outcome = partial(self._outcomes, tickets, host)

@@ -155,6 +155,21 @@ async def test_a_host_of_an_earlier_version_gets_them_one_by_one(crossing: Cross
 
 
 @virtual
+async def test_a_host_that_came_back_with_an_earlier_version_gets_them_one_by_one(
+    crossing: Crossing,
+) -> None:
+    async with running(the_cluster()) as (a, _):
+        asked = sends(a, "1", "2")
+        link = a.transport.link("b", Channel.REQUESTS)
+        assert link is not None
+        link.version = 1
+        await pass_time(0.01)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+        assert crossing.sizes == [0, 0]
+
+
+@virtual
 async def test_each_has_its_own_answer(crossing: Crossing) -> None:
     async with running(the_cluster()) as (a, b):
         sends(b, "1", "2")
