@@ -32,6 +32,8 @@ from cluster.tests.simulation.simulated_run import Shape, simulate
 from cluster.tests.simulation.transaction_planted import PLANTS as TRANSACTION_PLANTS
 from cluster.tests.test_outbox import test_a_group_is_locked_until_the_clear as locked_until_cleared
 
+_MANY_DELAYS = 6999
+"""Of a queue by clock: more than fit into an Entry of the smallest segment."""
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
 _AT_ONCE = 20
 _UNTIL_FOUND = 300
@@ -99,6 +101,11 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
     for seed in range(first, min(first + _AT_ONCE, SEEDS)):
         findings = simulate(seed).findings
         assert not findings, f"make simulate SEED={seed}"
+
+
+@pytest.mark.slow
+def test_many_delays_that_end_at_once_take_several_entries() -> None:
+    assert not simulate(_MANY_DELAYS).findings
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ async def drain(simulation: Simulation) -> None:
     simulation.history.drain_begun = simulation.time.read()
     for name in simulation.history.queues:
         counted = await _counted(client, name)
-        found = await _empty(client, name)
+        found = await _empty(client, name, 1 if counted is None else counted[0])
         if counted != (found, 0, 0):
             simulation.machine.violations.append(f"{name} counts {counted}, and has {found}")
         left = await _counted(client, name)
@@ -82,12 +82,13 @@ async def _counted(client: Client, name: str) -> tuple[int, int, int] | None:
     return answer.visible, answer.in_flight, answer.delayed
 
 
-async def _empty(client: Client, name: str) -> int:
-    """Receive and delete until nothing comes any more; returns the number of messages."""
+async def _empty(client: Client, name: str, counted: int) -> int:
+    """Receive and delete until nothing comes any more; returns the number of messages, of which as
+    many as were `counted` are waited for."""
     found = 0
     for _ in range(_ROUNDS_MAX):
         # A short one may pass over a part that does not answer at once.
-        wait_s = 20 if client.queue(name).parts else 0
+        wait_s = 20 if client.queue(name).parts and found < counted else 0
         held = await client.receive(name, 10, timeout_s=_HIDDEN_S, wait_s=wait_s)
         if not held:
             break

@@ -29,6 +29,7 @@ from visibility.rules import (
     departures,
     group_transfers,
     move_steps,
+    pulse,
     queue_parts,
     transfers,
 )
@@ -49,6 +50,7 @@ _LESS: tuple[tuple[ModuleType, str, int], ...] = (
     (transfers, "STEP_MESSAGES", _STEP_MESSAGES),
     (group_transfers, "STEP_MESSAGES", 2),
     (departures, "PAGE_MESSAGES", _STEP_MESSAGES),
+    (pulse, "STEP_MESSAGES", _STEP_MESSAGES),
     (queue_parts, "RETRIES_OVER_MS", 60_000),
 )
 """Bounds of a decision, which must fit into an Entry of the simulation's small segments, and of a
