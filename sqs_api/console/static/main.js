@@ -98,7 +98,7 @@ async function show() {
   for (const each of links)
     if (path.startsWith(each.hash.slice(1))) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
-  showLink(document.querySelector("header nav a[aria-current]"));
+  showLink();
   shownPath = pathOf(location.hash);
   showCrumbs(crumbs, shownPath);
   restoreScroll(signal);
@@ -119,7 +119,8 @@ async function show() {
 }
 
 /** On a phone the links are a line that scrolls. */
-function showLink(/** @type {HTMLElement | null} */ current) {
+function showLink() {
+  const current = /** @type {HTMLElement | null} */ (document.querySelector("header nav a[aria-current]"));
   const line = current?.parentElement;
   if (line) line.scrollLeft = current.offsetLeft - line.offsetLeft - line.clientWidth / 3;
 }
@@ -147,7 +148,7 @@ async function showCaller() {
     const { needs = "" } = each.dataset;
     each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
   }
-  showLink(document.querySelector("header nav a[aria-current]"));
+  showLink();
   finder.hidden = false;
   setTimeout(() => import("./shortcuts.js").catch(() => null), WATCH_AFTER_MS); // the first key waits for nothing
   fill(
@@ -195,6 +196,7 @@ function showAnew() {
 
 addEventListener("hashchange", showAnew);
 addEventListener("scrollend", keepScroll);
+addEventListener("resize", showLink);
 
 // -- keys --------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ const COLUMNS = [
   ["Message", "name"],
   ["State", ""],
   ["Sent", "wide"],
-  ["Receives", "number wide"],
+  ["Receives", "number wide wider"],
   ["Size", "number wide wider"],
   ["Body", "body"],
 ];
