@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
+from compat_tests.fleet_letters import CARD, TAX, Letters, signed_in
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import run_command
 from compat_tests.pages import ask
@@ -148,6 +150,48 @@ def test_a_redrive_of_a_queue_in_both_clusters_survives_its_leaders(fleet: Fleet
     while some := bodies(gateway, rescued, WaitTimeSeconds=2):
         found += some
     assert sorted(found) == sorted(sent), "each once"
+
+
+def test_the_failure_inbox_and_its_redrive_survive_kill_9_of_their_leader(
+    browser: Any, fleet: FleetProcess
+) -> None:
+    """First with a second host of the cluster away, so that nobody can lead: the page says so."""
+    letters = Letters(fleet)
+    leader, second, third = letters.hosts()
+    inbox = signed_in(browser, fleet, letters.host, "/queues/inbox-letters")
+    hosts = signed_in(browser, fleet, third, "/hosts")
+    inbox.see("All 180 messages, 2 failures.")
+    letters.redrive("Tax", len(TAX))
+    eventually(lambda: letters.latest_redrive()["moved"] > 0)
+
+    with fleet.parts.not_starting(fleet.pid):
+        fleet.parts.signal(leader, signal.SIGKILL)
+        with fleet.stopped(second):
+            inbox.see("The failures cannot be read: no host that leads inbox-letters answers now.")
+            assert inbox.page.get_by_role("article", name="Card").is_visible(), "as it was"
+        named = hosts.page.get_by_role("cell", name=leader, exact=True)
+        rows = hosts.page.get_by_role("region", name="Hosts").get_by_role("row")
+        killed = rows.filter(has=named)
+        killed.get_by_text("away").wait_for()
+        inbox.page.get_by_role("alert").first.wait_for(state="detached")
+        inbox.page.get_by_role("article", name="Card").get_by_text(
+            "60", exact=True
+        ).first.wait_for()
+    inbox.see("All 60 messages, 1 failure.")
+
+    assert letters.counts() == {"Card": len(CARD)}
+    redrive = letters.latest_redrive()
+    assert (redrive["status"], redrive["moved"]) == ("COMPLETED", len(TAX))
+    inbox.go("/queues/inbox-letters/redrive")
+    inbox.see("120 of 120")
+    assert letters.rescued() == sorted(TAX), "each once"
+    killed.get_by_text("runs").wait_for()
+    for place in ("/dead-letters", "/queues"):
+        hosts.go(place)
+        row = hosts.page.get_by_role("row", name="inbox-letters").first
+        row.get_by_text("60", exact=True).first.wait_for()
+    assert (inbox.faults, hosts.faults) == ([], [])
+    eventually(lambda: not fleet.seen_by(letters.host)["problems"], within=60)
 
 
 def test_any_host_shows_usage_metrics_and_changes_of_all_clusters(fleet: FleetProcess) -> None:
