@@ -3,8 +3,8 @@ record would be made, on condition of its version and of the planner's key."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 
 from cluster.fleet.plan import clean
@@ -35,6 +35,10 @@ class FleetRecords:
         self.parts = sum(len(queue.parts) for queue in self.queues.values())
         self.of_shard = Counter(part.shard for q in self.queues.values() for part in q.parts)
         """Parts of each shard, with unsplit queues."""
+        self._on_shard: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        """Ids of the queues with parts on each shard, in the order in which they came."""
+        for queue in self.queues.values():
+            self._note_shards(queue)
         self.split = {q.queue_id for q in self.queues.values() if len(q.parts) > 1}
 
     def fleet(self) -> Fleet:
@@ -45,7 +49,15 @@ class FleetRecords:
             parts=self.parts,
             split=self.split,
             changes=self.changes,
+            find_on=self._find_on,
         )
+
+    def _find_on(self, shards: Collection[int]) -> Iterable[str]:
+        return {queue_id: None for shard in sorted(shards) for queue_id in self._on_shard[shard]}
+
+    def _note_shards(self, queue: Queue) -> None:
+        for part in queue.parts:
+            self._on_shard[part.shard][queue.queue_id] = None
 
     def put(self, queue: Queue) -> None:
         """Make or replace a queue."""
@@ -54,6 +66,9 @@ class FleetRecords:
         self.parts += len(queue.parts) - len(before_parts)
         self.of_shard.update(part.shard for part in queue.parts)
         self.of_shard.subtract(part.shard for part in before_parts)
+        for part in before_parts:
+            self._on_shard[part.shard].pop(queue.queue_id, None)
+        self._note_shards(queue)
         self.queues[queue.queue_id] = queue
         if len(queue.parts) > 1:
             self.split.add(queue.queue_id)
