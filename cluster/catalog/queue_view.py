@@ -130,8 +130,10 @@ class QueueView:
 
     def keeps(self, arn: str) -> bool:
         """See `Definitions`. Looks at every deleted queue, so not for the hot path."""
-        deleted = self.kept.in_state(KeptState.KEPT)
-        return self.queue_of_arn(arn) is not None or any(each.queue.arn == arn for each in deleted)
+        return self.queue_of_arn(arn) is not None or any(
+            each.state is KeptState.KEPT and not each.continued_as and each.queue.arn == arn
+            for each in self.kept
+        )
 
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         """The queue that takes over what this one's redrive policy sends away, as things are now.

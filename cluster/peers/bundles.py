@@ -46,6 +46,8 @@ _SINGLE, _ALIKE = b"\x00", b"\x01"
 _REQUESTS_MAX = 256
 _BYTES_MAX = 16 << 10
 """Bytes of a message; one that has more goes by itself. So a bundle has room in a frame."""
+_URL_MAX = 1_024
+"""Characters of a queue's URL, which a client may lengthen as it likes."""
 _KINDS = (SendMessage, DeleteMessage)
 _request_of = attrgetter("request")
 _encode = msgspec.msgpack.Encoder().encode
@@ -56,7 +58,9 @@ def may_join(request: Request) -> bool:
     """True for a request that may be one of a bundle."""
     if type(request.operation) not in _KINDS or len(request.parts) != 1:
         return False
-    part = request.parts[0]
+    part, operation = request.parts[0], request.operation
+    if type(operation) is DeleteMessage and len(operation.queue_url or "") > _URL_MAX:
+        return False
     return type(part) is not Content or len(part.data) <= _BYTES_MAX
 
 

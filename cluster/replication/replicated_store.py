@@ -361,6 +361,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
             role=replica.role,
             replica_id=replica.replica_id,
             term=promise.term,
+            leader_id=promise.leader,
             is_voter=replica.replica_id in promise.voters,
             commit=replica.commit,
             applied=self.applied.index,

@@ -162,7 +162,7 @@ class Deliveries:
             return await self._take_back(source, page)
         if not page.arrivals:
             await self._forget(pair, page.floors)
-            return True
+            return None if page.waits else True
         accepted = await self._ask(target, AcceptMessages(page.arrivals, page.floors))
         assert isinstance(accepted, Accepted)
         if not accepted.outcomes:

@@ -398,6 +398,33 @@ def test_messages_for_a_deleted_queue_wait_as_long_as_it_can_be_restored() -> No
     assert _visible(pair, bills) == 1
 
 
+def test_sends_to_a_restored_fifo_queue_keep_their_order() -> None:
+    pair = _pair(".fifo")
+    bills = _queue(pair, 13)
+    for name in "123":  # a page has two of them
+        content = _content(bills, name * 300_000, "g")
+        _accepted(pair, _here(pair), (bills, content), token=name.encode() * 16)
+    pair.queues.hidden.add(bills.arn)
+    pair.deliver_once()
+    pair.queues.hidden.clear()
+    pair.deliver()
+    assert [body[0] for body in pair.receive(bills)] == ["1", "2", "3"]
+
+
+def test_other_sends_pass_those_that_wait_for_a_deleted_queue() -> None:
+    pair = _pair()
+    bills = _queue(pair, 13)
+    mails = pair.queues.define(msgspec.structs.replace(bills, queue_id=15, name="mails"))
+    _accepted(pair, _here(pair), (bills, _content(bills, "bill")), token=b"1" * 16)
+    _accepted(pair, _here(pair), (mails, _content(mails, "mail")), token=b"2" * 16)
+    pair.queues.hidden.add(bills.arn)
+    pair.deliver()
+    assert pair.receive(mails) == ["mail"]
+    pair.queues.hidden.clear()
+    pair.deliver()
+    assert pair.receive(bills) == ["bill"]
+
+
 def test_a_purge_in_between_leaves_the_messages_of_the_transaction() -> None:
     pair = _pair()
     bills = _queue(pair, 13)

@@ -82,7 +82,8 @@ async def show_failures(
     """The failures of a dead-letter queue, counted over all its messages. Raises
     InvalidParameterValue for another queue, ServiceUnavailable while no host that leads answers."""
     queue = asked.queue(asked.parts[0])
-    if not context.catalog.dead_letter_sources(queue):
+    sources = context.catalog.dead_letter_sources(queue)
+    if not sources:
         raise InvalidParameterValue(f"{queue.name} is the dead-letter queue of no queue.")
     reads = may_read(asked, queue)
     parts = [part.queue_id for part in queue.all_parts()]
@@ -92,7 +93,8 @@ async def show_failures(
         for said in heard.parts
         for each in msgspec.msgpack.decode(said, type=list[PartReport])
     }
-    if not reports:
+    is_fed = any(context.catalog.dead_letter_queue(each) is not None for each in sources)
+    if is_fed and not reports:
         raise ServiceUnavailable(f"No host that leads {queue.name} answers now.")
     groups = _added(each for report in reports.values() for each in report.groups)
     groups.sort(key=lambda each: _order(listing.sort, each))

@@ -15,15 +15,18 @@ from sqs_api.admin.asked import Step
 from sqs_api.gateway.audit import AuditLog
 
 _IDLE_S = 60.0
+_LONGEST_S = 300.0
+"""After this time what is done is noted, and what follows gets a line of its own."""
 _OPEN_MAX = 1_000
 
 
 class _Open:
-    __slots__ = ("begun", "event", "fields", "requests", "sums", "timer")
+    __slots__ = ("begun", "event", "fields", "requests", "sums", "timer", "until_s")
 
-    def __init__(self, event: str, begun: str) -> None:
+    def __init__(self, event: str, begun: str, until_s: float) -> None:
         self.event = event
         self.begun = begun
+        self.until_s = until_s
         self.fields: dict[str, Any] = {}
         self.sums: dict[str, int] = {}
         self.requests = 0
@@ -43,11 +46,11 @@ class StepLines:
         key = msgspec.json.encode((event, step.of, fields["queue"], _caller(fields)))
         if step.is_first:
             self._end(key)
-        each = self._open.get(key)
+        each, loop = self._open.get(key), asyncio.get_running_loop()
         if each is None:
             if len(self._open) >= _OPEN_MAX:
                 self._end(next(iter(self._open)))
-            each = self._open[key] = _Open(event, now)
+            each = self._open[key] = _Open(event, now, loop.time() + _LONGEST_S)
         each.fields, each.requests = fields, each.requests + 1
         for name, number in step.sums.items():
             each.sums[name] = each.sums.get(name, 0) + number
@@ -56,7 +59,7 @@ class StepLines:
         if step.is_last:
             self._end(key, is_whole=True)
         else:
-            each.timer = asyncio.get_running_loop().call_later(_IDLE_S, self._end, key)
+            each.timer = loop.call_at(min(loop.time() + _IDLE_S, each.until_s), self._end, key)
 
     def _end(self, key: bytes, *, is_whole: bool = False) -> None:
         each = self._open.pop(key, None)

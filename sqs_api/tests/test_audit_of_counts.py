@@ -124,3 +124,10 @@ async def test_open_ones_are_bounded_and_end_when_nothing_follows(
     step("d")
     await noted.changed.wait()
     assert noted.lines[-1]["queue"] == "d"
+
+    monkeypatch.setattr(step_lines, "_IDLE_S", 60.0)
+    monkeypatch.setattr(step_lines, "_LONGEST_S", 0.0)
+    noted.changed.clear()
+    step("e")
+    await noted.changed.wait()
+    assert noted.lines[-1]["queue"] == "e"

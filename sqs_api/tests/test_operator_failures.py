@@ -212,6 +212,16 @@ async def test_while_nobody_leads_it_says_so_instead_of_counting_none(
     assert answer.json["error"] == "No host that leads dead answers now."
 
 
+async def test_a_queue_that_denies_its_sources_is_one_whose_failures_nobody_counts(
+    operators: Operators,
+) -> None:
+    await make_dead_letters(operators.served, failed("A"))
+    attributes = {"RedriveAllowPolicy": json.dumps({"redrivePermission": "denyAll"})}
+    await operators.served.call("SetQueueAttributes", QueueUrl="dead", Attributes=attributes)
+
+    assert (await operators.seen(DEAD))["failures"] == []
+
+
 async def test_until_all_are_counted_it_says_so(operators: Operators) -> None:
     with (
         patch.object(failure_index, "_ASKED_MAX_S", -1.0),

@@ -199,10 +199,11 @@ class AttemptKnown(msgspec.Struct, frozen=True):
 
 class OutboxPage(msgspec.Struct, frozen=True):
     """The next messages of an outbox for a shard; by origin, the number below which it holds none
-    for that shard."""
+    for that shard. `waits` if it holds some for a deleted queue that can be restored."""
 
     arrivals: list[Arrival]
     floors: list[tuple[bytes, int]]
+    waits: bool = False
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -348,7 +348,9 @@ class _Moving:
         walked = Walked() if notes is None else notes.walked_by(task.task_id)
         walked.pass_by(first)
         walk = FailureWalk(self._shard, self._queue, failure_id, walked)
-        return walk.page(first, task.until_sequence, messages=_FILTERED_MESSAGES, size=_CHUNK_BYTES)
+        return walk.page(
+            first, task.until_sequence, messages=_FILTERED_MESSAGES, size=_FILTERED_BYTES
+        )
 
     def _selected(
         self, selected: list[int], allowed: int

@@ -359,3 +359,24 @@ async def test_a_full_outbox_holds_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
         assert [each.refusal for each in asked] == [SendMessageResult] * 2
         assert await stored(b) == ["1", "2"]
+
+
+@virtual
+async def test_deletes_with_long_urls_go_by_themselves() -> None:
+    """No frame has room for three of them."""
+    async with running(the_cluster()) as (a, b):
+        for body in "1234":
+            b.ask(prepared.send(QUEUE, body))
+        received = b.ask(prepared.receive(QUEUE, 4))
+        await pass_time(0.01)
+        (deliveries,) = received.answers
+        assert isinstance(deliveries, Deliveries)
+        asked = []
+        for number, lease in enumerate(deliveries.leases):
+            delete = prepared.delete(QUEUE, Receipt(lease.sequence, lease.receive_count))
+            url = "http://" + "x" * (6 << 20) * (number > 0) + "/000000000000/q"
+            operation = msgspec.structs.replace(delete.operation, queue_url=url)
+            asked.append(a.ask(msgspec.structs.replace(delete, operation=operation)))
+        await pass_time(0.5)
+
+        assert [each.refusal for each in asked] == [type(None)] * 4
