@@ -156,10 +156,10 @@ def test_a_slow_older_search_is_not_shown_above_replay_all_that_match(
     lines = tab.page.locator("tbody tr")
     lines.nth(49).wait_for()
     held = Held(tab, "**/messages?*", "GET")
-    for text in ("1", "no such text"):
+    for number, text in enumerate(("1", "no such text"), 1):
         tab.fill("Filter", text)
         tab.press("Search")
-    held.wait(2)
+        held.wait(number)
     replays = tab.page.get_by_role("link", name="Replay all").count()
     held.let_go(1)
     tab.see("No archived message matches.")
