@@ -83,9 +83,7 @@ class Letters:
         """The leader of the queue's shard, and the two other hosts of its cluster. From now on a
         host of the other cluster is asked."""
         (part,) = self.ask("parts")["parts"]
-        clusters = self._fleet.seen_by(self.host)["clusters"]
-        shards = [shard for cluster in clusters for shard in cluster["shards"]]
-        (leader,) = [each["leader"] for each in shards if each["shard"] == part["shard"]]
+        leader = self._fleet.leader_of(part["shard"], self.host)
         own, other = (HOSTS, SECOND) if leader in HOSTS else (SECOND, HOSTS)
         self.host = other[0]
         return sorted(own, key=lambda host: host != leader)

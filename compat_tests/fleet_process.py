@@ -49,6 +49,21 @@ class FleetProcess(ClusterProcess):
         eventually(is_answered)
         return found
 
+    def leader_of(self, shard: int, host: str = "a") -> str:
+        """The host that leads a shard, once there is one; after a kill that takes seconds."""
+        leaders: list[str] = []
+
+        def is_led() -> bool:
+            clusters = self.seen_by(host)["clusters"]
+            shards = [each for cluster in clusters for each in cluster["shards"]]
+            leaders.extend(
+                each["leader"] for each in shards if each["shard"] == shard and each["leader"]
+            )
+            return bool(leaders)
+
+        eventually(is_led)
+        return leaders[0]
+
     def parts_of(self, queue: str, host: str = "a") -> list[dict[str, Any]]:
         """The parts of a queue as `fleet parts` shows them, without starting a command. A host may
         hear of a new queue a moment later than the one that made it."""

@@ -85,18 +85,7 @@ class _Fleet(Place):
     def kill_leader(self, shard: int) -> None:
         fleet = self.process
         assert isinstance(fleet, FleetProcess)
-        leaders: list[str] = []
-
-        def has_leader() -> bool:
-            clusters = self.page("fleet")["clusters"]
-            shards = [each for cluster in clusters for each in cluster["shards"]]
-            leaders.extend(
-                each["leader"] for each in shards if each["shard"] == shard and each["leader"]
-            )
-            return bool(leaders)
-
-        eventually(has_leader)
-        fleet.restart(leaders[0])
+        fleet.restart(fleet.leader_of(shard))
 
 
 class World:
