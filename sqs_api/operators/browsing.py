@@ -19,12 +19,12 @@ from sqs_api.admin.asked import Asked
 from sqs_api.gateway.sealer import Admit
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import Opened, opened
-from visibility.content.filters import matches_inside, matches_outside
+from visibility.content.filters import matches_inside
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.outcomes import Browsed, BrowsedPage
-from visibility.rules.browse import BrowseMessages
+from visibility.rules.browse import BrowseMessages, is_wanted
 
 _STEP_MESSAGES = 100
 SCAN_S = 1.0
@@ -164,14 +164,12 @@ class Scan:
     def _look(self, found: Browsed) -> None:
         if self._state not in ("all", found.state):
             return
-        stored, lease = found.message, found.lease
-        received = stored.receive_count if lease is None else lease.receive_count
-        if not matches_outside(self._search, stored, received):
+        if not is_wanted(self._search, found):
             return
         if self._counts and not self._search.opens:
             self._states[found.state] += 1
             return
-        self._opened_bytes += len(stored.data)
+        self._opened_bytes += len(found.message.data)
         message = opened(self._context.sealer, found, self._admit)
         if not matches_inside(self._search, message.body or "", message.extras):
             return
@@ -179,7 +177,7 @@ class Scan:
             self._states[found.state] += 1
         else:
             self._found.append(message)
-            self._found_bytes += len(stored.data)
+            self._found_bytes += len(found.message.data)
 
 
 def _number(part: QueueDefinition) -> int:

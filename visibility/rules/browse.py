@@ -27,11 +27,11 @@ from visibility.state.stamp import Stamp
 BROWSE_MAX = 100
 _PAGE_BYTES = 4 << 20
 SEARCHED_MAX = 400
-"""Messages that a page with a filter looks at: about a millisecond;"""
+"""Limit of the messages that a page with a filter looks at: about a millisecond."""
 _DECODED_AS = 4
-"""one that is decoded counts as so many that are not."""
+"""Cost of a message that is decoded, in messages that are not."""
 _SEARCHED_BYTES = 1 << 20
-"""The same for their rows, unless the first one is larger."""
+"""Limit of their rows, unless the first one is larger."""
 
 
 class BrowseMessages(Operation, frozen=True):
@@ -79,10 +79,10 @@ def _delayed(
 ) -> BrowsedPage:
     page = shard.rows.delayed(queue.queue_id, limit, after=after, quarantined=queue.quarantined)
     found = [
-        Browsed(sequence, "delayed", message, None, due_ms)
-        for due_ms, sequence, message in page
-        if wanted is None or matches_outside(wanted, message, message.receive_count)
+        Browsed(sequence, "delayed", message, None, due_ms) for due_ms, sequence, message in page
     ]
+    if wanted is not None:
+        found = [each for each in found if is_wanted(wanted, each)]
     return BrowsedPage(found, page[-1][:2] if page else None, looked_at=len(page))
 
 
@@ -147,7 +147,7 @@ def _searched(
         noted = walk.page(first, until, messages=limit, size=_PAGE_BYTES)
         if isinstance(noted, FailurePage):
             shown = [_as_present(shard, order, queue, *each) for each in noted.messages]
-            matching = [each for each in shown if _is_wanted(wanted, each)]
+            matching = [each for each in shown if is_wanted(wanted, each)]
             token = (0, noted.cursor - 1) if noted.cursor < until else None
             return BrowsedPage(matching, token, end, noted.looked_at(noted.cursor))
         until = noted
@@ -162,12 +162,13 @@ def _searched(
         if message is not None:
             cost += _DECODED_AS - 1
             each = _as_present(shard, order, queue, sequence, message)
-            if _is_wanted(wanted, each):
+            if is_wanted(wanted, each):
                 found.append(each)
     return BrowsedPage(found, (0, until - 1) if until <= end else None, end, looked_at)
 
 
-def _is_wanted(wanted: MessageFilter, found: Browsed) -> bool:
+def is_wanted(wanted: MessageFilter, found: Browsed) -> bool:
+    """True if the message fulfils the conditions on what is stored beside its content."""
     message, lease = found.message, found.lease
     received = message.receive_count if lease is None else lease.receive_count
     return matches_outside(wanted, message, received)

@@ -178,21 +178,23 @@ def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Out
     assert isinstance(operation, ReadOutbox)
     page: list[Arrival] = []
     size = 0
-    is_deleted: dict[str, bool] = {}
+    is_away: dict[str, bool] = {}
     for number, departure in shard.outbox.departures.items():
-        if departure.to_shard == operation.to_shard and number not in shard.outbox.unasked:
+        if departure.to_shard != operation.to_shard or number in shard.outbox.unasked:
+            continue
+        if departure.sent is not None:
             arn = departure.target_arn
-            if departure.sent is not None and arn not in is_deleted:
+            if arn not in is_away:
                 exists = shard.definitions.queue_of_arn(arn) is not None
-                is_deleted[arn] = not exists and _waits(shard, departure)
-            if departure.sent is not None and is_deleted[arn]:
+                is_away[arn] = not exists and _waits(shard, departure)
+            if is_away[arn]:
                 continue  # in its place, behind which others go on
-            if len(page) == PAGE_MESSAGES or size >= _PAGE_BYTES:
-                break
-            page.append(departure.arrival(number))
-            size += len(page[-1].message.data)
+        if len(page) == PAGE_MESSAGES or size >= _PAGE_BYTES:
+            break
+        page.append(departure.arrival(number))
+        size += len(page[-1].message.data)
     floors = shard.outbox.floors(operation.to_shard)
-    return OutboxPage(page, floors, waits=any(is_deleted.values())), ()
+    return OutboxPage(page, floors, waits=any(is_away.values())), ()
 
 
 def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

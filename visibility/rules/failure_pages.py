@@ -25,7 +25,7 @@ from visibility.state.shard_state import ShardState
 _COST_MAX = 16
 """Notes that are opened for one page: some milliseconds."""
 _CHOSEN_COST = 4
-"""One with such messages counts as so many without."""
+"""Cost of a note with messages of the failure, in notes without."""
 _OFFSETS = (1 << SPAN_BITS) - 1
 
 
@@ -60,7 +60,7 @@ class FailureWalk(NamedTuple):
     walked: Walked
 
     def page(self, first: int, until: int, *, messages: int, size: int) -> FailurePage | int:
-        """Messages from `first` to before `until`: up to so many, and fewer once they hold `size`
+        """Messages from `first` to before `until`: at most `messages`, fewer once they hold `size`
         bytes, at least one. Or the sequence up to which there is no note, so that all must be
         looked at."""
         page = FailurePage([], first, first, {})

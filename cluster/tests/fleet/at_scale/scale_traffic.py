@@ -18,7 +18,7 @@ _TRACKED = 0.003
 SAID_FROM = 0.01
 """The share of a loop from which a part may be reported."""
 _WAVE = 0.4
-"""A day's greatest load is so much above its mean."""
+"""Share by which a day's greatest load exceeds its mean."""
 _SUMMED = SAID_FROM / (1 + _WAVE)
 """A queue in one part that asks for less, without a burst, is in its shard's sum only."""
 _DAY_S = 86_400
