@@ -69,7 +69,7 @@ def read_redrive_policy(text: str) -> RedrivePolicy:
             f"{limits.MAX_RECEIVE_COUNT.low} to {limits.MAX_RECEIVE_COUNT.high} both inclusive."
         )
     elif not isinstance(arn, str) or not arn.startswith("arn:"):
-        reason = "Dead-letter target ARN should be fully qualified ARN."
+        reason = "Invalid value for deadLetterTargetArn."
     elif parse_arn(arn) is None:
         reason = "Only SQS queues are valid resources for deadLetterTargetArn."
     elif len(policy) > 2:

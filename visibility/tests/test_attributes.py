@@ -109,6 +109,13 @@ REFUSED_AT_CREATE: list[tuple[str, dict[str, str], type[errors.QueueError], str]
         "Value {} for parameter RedrivePolicy is invalid. "
         "Reason: Redrive policy does not contain mandatory attribute: maxReceiveCount.",
     ),
+    (
+        "q",
+        {"RedrivePolicy": '{"deadLetterTargetArn": "dummy", "maxReceiveCount": 42}'},
+        errors.InvalidParameterValue,
+        'Value {"deadLetterTargetArn": "dummy", "maxReceiveCount": 42} for parameter RedrivePolicy '
+        "is invalid. Reason: Invalid value for deadLetterTargetArn.",
+    ),
 ]
 
 
