@@ -24,7 +24,6 @@ from compat_tests.workers import kill_worker_of
 
 PARTS = 4
 _RETRIES = {"mode": "standard", "total_max_attempts": 8}
-_START_S = 180.0
 
 
 class Place(ABC):
@@ -151,7 +150,7 @@ def worlds(folder: Path) -> Iterator[dict[str, World]]:
     fleet = FleetProcess(folder / "fleet", "--aws-waits", "off")
     try:
         with ThreadPoolExecutor(2) as pool, pytest.MonkeyPatch.context() as patch:
-            list(pool.map(lambda process: process.start(seconds=_START_S), (node, fleet)))
+            list(pool.map(lambda process: process.start(), (node, fleet)))
             workers = _Workers(node, node.url)
             urls = fleet.parts.cluster().hosts
             hosts = _Fleet(fleet, *(urls[name] for name in (GATEWAY, HOSTS[0], SECOND[0])))

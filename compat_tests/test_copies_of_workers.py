@@ -66,7 +66,7 @@ def _served(tmp_path: Path, data: Path, node: NodeProcess, workers: str) -> list
         workers,
         data=data,
         credentials=node.credentials,
-    ).start(seconds=180)
+    ).start()
     try:
         return _stored(other)
     finally:

@@ -28,7 +28,7 @@ MOVED_S = 120.0
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
-    yield process.start(seconds=180)
+    yield process.start()
     process.close()
 
 

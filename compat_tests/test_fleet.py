@@ -31,7 +31,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
-    yield process.start(seconds=180)
+    yield process.start()
     process.close()
 
 

@@ -32,7 +32,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     process = FleetProcess(
         tmp_path_factory.mktemp("fleet"), "--aws-waits", "off", "--restore-deleted-s", "0"
     )
-    yield process.start(seconds=180)
+    yield process.start()
     process.close()
 
 

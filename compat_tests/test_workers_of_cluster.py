@@ -37,7 +37,7 @@ SECOND = "worker-2"
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     folder = tmp_path_factory.mktemp("hosts")
     process = ClusterProcess(folder, "--aws-waits", "off", "--workers", str(WORKERS))
-    yield process.start(seconds=180)
+    yield process.start()
     process.close()
 
 
