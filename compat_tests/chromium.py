@@ -43,6 +43,8 @@ def executable() -> str:
 _AXE = Path(__file__).parent / "axe" / "axe.min.js"
 _FIND = """async () => (await axe.run()).violations.map(
     (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
+_FADED = "Promise.allSettled(document.getAnimations().map((each) => each.finished))"
+"""Ends when nothing fades or moves any more: text that is half faded in has too little contrast."""
 _QUIET = 3
 """Frames one after the other without an open request, after which a page has settled: what an
 answer shows may ask for more."""
@@ -60,6 +62,15 @@ def running() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+def expect(seen: Any) -> Any:
+    """Playwright's claims of a page or of elements. They wait until they hold, for as long as all
+    other waits; what a page is asked for directly, such as `count()`, is answered at once."""
+    from playwright.sync_api import expect as claim
+
+    claim.set_options(timeout=PATIENCE_S * 1000)
+    return claim(seen)
 
 
 class Tab:
@@ -111,11 +122,23 @@ class Tab:
             )
             quiet = 0 if self._open else quiet + 1
 
+    def answered(self) -> None:
+        """Wait until no part of the screen shows the answer to an older question. A part is busy
+        from the click or the letter on that asks another one."""
+        expect(self.page.locator(".resource[aria-busy=true]")).to_have_count(0)
+
     def findings(self) -> list[str]:
-        """Findings of axe-core on the screen as it is now: impact, rule and element of each."""
+        """Findings of axe-core on the settled screen: impact, rule and element of each."""
+        self.settle()
+        self.page.evaluate(_FADED)
         self.page.evaluate(_AXE.read_text())
         found: list[str] = self.page.evaluate(_FIND)
         return found
+
+    def fits(self) -> bool:
+        """True if the settled screen is not wider than the window."""
+        self.settle()
+        return not self.page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
     def see(self, text: str | re.Pattern[str]) -> None:
         """Wait until the screen has this text, in any case of its letters unless it is a

@@ -129,9 +129,11 @@ class World:
         return list(self.sqs.receive_message(QueueUrl=url, **members).get("Messages", []))
 
     def receive_all(self, url: str, **members: Any) -> list[dict[str, Any]]:
-        """The messages of all receives until one is empty after a second."""
+        """The messages of all receives until one is empty after a second. None is visible again
+        before, however long a thousand take."""
+        members = {"WaitTimeSeconds": 1, "VisibilityTimeout": 3600, **members}
         found: list[dict[str, Any]] = []
-        while some := self.receive(url, WaitTimeSeconds=1, **members):
+        while some := self.receive(url, **members):
             found += some
         return found
 

@@ -25,7 +25,7 @@ pytestmark = [
         "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
     ),
 ]
-EMPTIED_S = 180.0
+EMPTIED_S = 600.0
 RETRIES = "retries of the last sends"
 """All that an empty part waits for, some minutes."""
 

@@ -81,11 +81,11 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
         assert f"has 1 parts of queues, one of queue {leaving[0]}" in said
         for name in leaving:
             gateway.call("DeleteQueue", QueueUrl=urls.pop(name))
-        eventually(lambda: emptied(fleet)["stays"] == "", within=60)
+        eventually(lambda: emptied(fleet)["stays"] == "")
         assert "Ask a host of another cluster" in refusal(fleet, "d", "remove-cluster", "2")
         removed: Any = asked(fleet, "b", "remove-cluster", "2")
         assert removed == {"number": 2, "name": "cluster-2", "hosts": list(SECOND)}
-        eventually(lambda: not any(runs(fleet, name) for name in SECOND), within=60)
+        eventually(lambda: not any(runs(fleet, name) for name in SECOND))
         for number in range(4):
             name = f"later-{number}"
             url = made(gateway, name)
