@@ -43,6 +43,25 @@ def test_a_search_shows_what_was_asked_for_last(browser: Any, opened: NodeProces
     assert tab.faults == []
 
 
+def test_the_next_page_is_of_the_order_that_is_shown(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    for number in range(101):
+        client.create_queue(QueueName=f"paged-{number:03}")
+    client.send_message(QueueUrl="paged-100", MessageBody="x")
+    tab = tab_of(browser, opened, "/queues?search=paged-")
+    rows = tab.page.locator("tbody tr")
+    expect(rows).to_have_count(100)
+    held = Held(tab, "**/api/queues?*", "GET")
+    tab.press("Visible")
+    held.wait()
+    tab.press("Next page")
+    held.end()
+
+    expect(rows.first).to_contain_text("paged-100")
+    expect(tab.page).not_to_have_url(re.compile("after="))
+    assert tab.faults == []
+
+
 def test_failures_and_the_audit_log_show_what_was_asked_for_last(
     browser: Any, opened: NodeProcess
 ) -> None:
