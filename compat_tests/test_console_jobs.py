@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -442,27 +441,16 @@ def checked(opened: NodeProcess) -> NodeProcess:
     return opened
 
 
-def each_screen(tab: Tab, look: Callable[[str], Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def test_screens_have_no_findings_of_axe_and_fit_a_phone(
+    browser: Any, checked: NodeProcess
+) -> None:
+    tab = Tab(browser, checked.url)
     for place, heading in SCREENS.items():
         tab.go(place)
         tab.page.get_by_role("heading", level=1, name=heading).wait_for()
         tab.settle()
-        found[place] = look(place)
-    return found
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_screens_have_no_findings_of_axe(browser: Any, checked: NodeProcess, scheme: str) -> None:
-    tab = Tab(browser, checked.url, color_scheme=scheme)
-
-    assert each_screen(tab, lambda _: tab.findings()) == {place: [] for place in SCREENS}
-
-
-def test_screens_fit_a_phone(browser: Any, checked: NodeProcess) -> None:
-    tab = Tab(browser, checked.url, viewport={"width": 390, "height": 800})
-
-    assert all(each_screen(tab, lambda _: tab.fits()).values())
+        tab.check_looks(1280)
+        assert tab.fits(390), place
 
 
 def test_a_queue_is_created_by_keyboard_alone(browser: Any, opened: NodeProcess) -> None:

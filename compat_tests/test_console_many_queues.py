@@ -18,7 +18,6 @@ QUEUES = 10_001
 PAGE = 100
 ELEMENTS_MAX = 3_500
 """Of the screen with a page of queues, however many there are."""
-PHONE = {"width": 390, "height": 800}
 
 
 def tags_of(number: int) -> dict[str, str]:
@@ -131,17 +130,12 @@ def test_tags_are_columns_that_this_browser_keeps(browser: Any, many: NodeProces
     assert tab.faults == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_list_has_no_findings_and_fits_a_phone(
-    browser: Any, many: NodeProcess, scheme: str
-) -> None:
-    place = "/queues?tags=env%3Dtest"
-    tab = tab_of(browser, many, place, color_scheme=scheme, viewport=PHONE)
+def test_the_list_has_no_findings_and_fits_a_phone(browser: Any, many: NodeProcess) -> None:
+    tab = tab_of(browser, many, "/queues?tags=env%3Dtest")
     tab.see("11 queues")
     tab.page.get_by_text("Columns of tags").click()
     tab.page.get_by_label("team", exact=True).check()
     rows(tab).first.get_by_role("link", name="team-0", exact=True).wait_for()
 
-    assert tab.findings() == []
-    assert tab.fits()
+    tab.check_looks(390, height=800)
     assert tab.faults == []

@@ -79,21 +79,9 @@ def test_a_template_is_added_to_what_is_there_and_not_to_what_is_no_policy(
     assert tab.faults == []
 
 
-@pytest.fixture(scope="module")
-def shown(opened: NodeProcess) -> NodeProcess:
+def test_the_screen_fits_and_has_no_findings(browser: Any, opened: NodeProcess) -> None:
     sqs(opened).create_queue(QueueName="templated-shown")
-    return opened
-
-
-@pytest.mark.parametrize("width", [1440, 900, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_screen_fits_and_has_no_findings(
-    browser: Any, shown: NodeProcess, width: int, scheme: str
-) -> None:
-    size = {"width": width, "height": 900}
-    place = "/queues/templated-shown/edit"
-    tab = tab_of(browser, shown, place, viewport=size, color_scheme=scheme)
+    tab = tab_of(browser, opened, "/queues/templated-shown/edit")
     tab.page.get_by_role("form", name="A statement by template").wait_for()
 
-    assert tab.findings() == []
-    assert tab.fits()
+    tab.check_looks()

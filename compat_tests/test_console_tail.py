@@ -7,22 +7,20 @@ from typing import Any
 
 import pytest
 
-from compat_tests.chromium import expect
+from compat_tests.chromium import WIDTHS, expect
 from compat_tests.console_world import make_dead_letters, slow_down, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("width", [1440, 900, 390])
 def test_messages_appear_as_they_come_and_are_not_received(
-    browser: Any, opened: NodeProcess, width: int
+    browser: Any, opened: NodeProcess
 ) -> None:
-    client, name = sqs(opened), f"tailed-{width}"
+    client, name = sqs(opened), "tailed"
     client.create_queue(QueueName=name)
     client.send_message(QueueUrl=name, MessageBody="an older one")
-    size = {"width": width, "height": 900}
-    tab = tab_of(browser, opened, f"/queues/{name}", viewport=size)
+    tab = tab_of(browser, opened, f"/queues/{name}")
     tab.press("Live tail")
     tab.see("an older one")
     client.send_message(QueueUrl=name, MessageBody="card declined")
@@ -36,7 +34,7 @@ def test_messages_appear_as_they_come_and_are_not_received(
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("card declined")
     expect(tab.page).to_have_url(re.compile("text=CARD"))
-    assert tab.fits()
+    assert tab.fits(*WIDTHS)
     received = client.receive_message(QueueUrl=name, AttributeNames=["ApproximateReceiveCount"])
     assert received["Messages"][0]["Attributes"]["ApproximateReceiveCount"] == "1"
     assert tab.faults == []
