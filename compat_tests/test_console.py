@@ -29,7 +29,7 @@ NOTHING_LATER = """{
     const begin = setTimeout;
     window.setTimeout = (work, ms, ...more) => (ms >= 3000 ? 0 : begin(work, ms, ...more));
 }"""
-"""What a page does seconds after its first view is not done."""
+"""Leaves away all that a page does seconds after its first view."""
 ORDER = {"order": 12345678901234567890, "items": [{"sku": "anvil"}], "note": XSS}
 
 
