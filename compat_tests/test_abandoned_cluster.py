@@ -74,7 +74,7 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
     for name, url in urls.items():
         for number in range(SENT):
             gateway.call("SendMessage", QueueUrl=url, MessageBody=f"{name}-{number}")
-    (received,) = gateway.call("ReceiveMessage", QueueUrl=urls[lost[0]], WaitTimeSeconds=5)[
+    (received,) = gateway.call("ReceiveMessage", QueueUrl=urls[lost[0]], WaitTimeSeconds=20)[
         "Messages"
     ]
     assert "host d of cluster 2 is running" in refusal(
@@ -106,10 +106,10 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
         if name == lost[0]:
             gateway.call("DeleteMessage", QueueUrl=urls[name], ReceiptHandle=handle)
         gateway.call("SendMessage", QueueUrl=urls[name], MessageBody="later")
-        assert bodies(gateway, urls[name], WaitTimeSeconds=5) == ["later"]
+        assert bodies(gateway, urls[name], WaitTimeSeconds=20) == ["later"]
     found: list[str] = []
     while len(found) < SENT - told[stays]:
-        found += bodies(gateway, urls[stays], WaitTimeSeconds=5)
+        found += bodies(gateway, urls[stays], WaitTimeSeconds=20)
     assert len(set(found)) == SENT - told[stays]
     assert [each["number"] for each in fleet.status("a")["clusters"]] == [1]
     (line,) = [line for line in audit(fleet, "abandonCluster") if line["outcome"] == "ok"]

@@ -98,7 +98,7 @@ def test_a_cluster_is_emptied_while_its_queues_are_used(fleet: FleetProcess) -> 
     assert used.failures == []
     assert used.received == used.sent, "each message once"
     for name in others:
-        answer = gateway.call("ReceiveMessage", QueueUrl=urls[name], WaitTimeSeconds=5)
+        answer = gateway.call("ReceiveMessage", QueueUrl=urls[name], WaitTimeSeconds=20)
         assert [message["Body"] for message in answer["Messages"]] == [f"in {name}"]
     open_parts = [
         part for name in urls for part in fleet.parts_of(name, "d") if part["state"] == "open"

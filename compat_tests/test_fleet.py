@@ -148,7 +148,7 @@ def test_a_redrive_of_a_queue_in_both_clusters_survives_its_leaders(fleet: Fleet
     assert seen["ApproximateNumberOfMessagesMoved"] == 200
     assert seen["ApproximateNumberOfMessagesToMove"] == 200
     found: list[str] = []
-    while some := bodies(gateway, rescued, WaitTimeSeconds=2):
+    while some := bodies(gateway, rescued, WaitTimeSeconds=2, VisibilityTimeout=3600):
         found += some
     assert sorted(found) == sorted(sent), "each once"
 

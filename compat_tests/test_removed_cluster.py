@@ -91,16 +91,14 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
             url = made(gateway, name)
             assert shard_of(fleet, name) <= 2
             gateway.call("SendMessage", QueueUrl=url, MessageBody=name)
-            assert bodies(gateway, url, WaitTimeSeconds=5) == [name]
+            assert bodies(gateway, url, WaitTimeSeconds=20) == [name]
     finally:
         used.end()
     assert used.failures == []
     assert used.received == used.sent, "each message once"
     eventually(lambda: [each["number"] for each in fleet.seen_by("a")["clusters"]] == [1])
     log = fleet.data / "e.log"
-    eventually(
-        lambda: "was removed from the fleet. Its hosts do not start" in log.read_text(), within=90
-    )
+    eventually(lambda: "was removed from the fleet. Its hosts do not start" in log.read_text())
     found = audit(fleet, "removeCluster")
     assert [line["details"]["cluster"] for line in found if line["outcome"] == "ok"] == [2], found
 
