@@ -41,8 +41,12 @@ def executable() -> str:
 
 
 _AXE = Path(__file__).parent / "axe" / "axe.min.js"
-_FIND = """async () => (await axe.run()).violations.map(
+_FIND = """async () => (await axe.run({ resultTypes: ["violations"] })).violations.map(
     (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
+_FADED = "Promise.allSettled(document.getAnimations().map((each) => each.finished))"
+"""Ends when nothing fades or moves any more: text that is half faded in has too little contrast."""
+WIDTHS = (1440, 900, 390)
+"""Of windows on a large screen, a small one and a phone."""
 _QUIET = 3
 """Frames one after the other without an open request, after which a page has settled: what an
 answer shows may ask for more."""
@@ -60,6 +64,15 @@ def running() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+def expect(seen: Any) -> Any:
+    """Playwright's claims of a page or of elements. They wait until they hold, for as long as all
+    other waits; what a page is asked for directly, such as `count()`, is answered at once."""
+    from playwright.sync_api import expect as claim
+
+    claim.set_options(timeout=PATIENCE_S * 1000)
+    return claim(seen)
 
 
 class Tab:
@@ -111,11 +124,40 @@ class Tab:
             )
             quiet = 0 if self._open else quiet + 1
 
+    def answered(self) -> None:
+        """Wait until no part of the screen shows the answer to an older question. A part is busy
+        from the click or the letter on that asks another one."""
+        expect(self.page.locator(".resource[aria-busy=true]")).to_have_count(0)
+
     def findings(self) -> list[str]:
-        """Findings of axe-core on the screen as it is now: impact, rule and element of each."""
-        self.page.evaluate(_AXE.read_text())
+        """Findings of axe-core on the settled screen: impact, rule and element of each."""
+        self.settle()
+        self.page.evaluate(_FADED)
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(_AXE.read_text())
         found: list[str] = self.page.evaluate(_FIND)
         return found
+
+    def fits(self, *widths: int) -> bool:
+        """True if the settled screen is not wider than the window, by default as that is."""
+        for width in widths:
+            self.page.set_viewport_size({"width": width, "height": 900})
+            if not self.fits():
+                return False
+        self.settle()
+        return not self.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+    def check_looks(
+        self, *widths: int, height: int = 900, schemes: tuple[str, ...] = ("light", "dark")
+    ) -> None:
+        """Insist that the screen has no findings and fits, in each scheme at each of these
+        widths."""
+        for scheme in schemes:
+            self.page.emulate_media(color_scheme=scheme)
+            for width in widths or WIDTHS:
+                self.page.set_viewport_size({"width": width, "height": height})
+                assert self.findings() == [], (scheme, width)
+                assert self.fits(), (scheme, width)
 
     def see(self, text: str | re.Pattern[str]) -> None:
         """Wait until the screen has this text, in any case of its letters unless it is a

@@ -14,6 +14,8 @@ from compat_tests.node_process import NodeProcess
 
 SENT = re.compile("Sent [0-9a-f]{8}-")
 """Words of a screen after a message was sent; before, it may say that one will be."""
+LASTING = [str(number) for number in range(90)]
+"""Bodies of so many messages that a redrive of one a second is not over before one sees it."""
 XSS = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 
 
@@ -27,6 +29,12 @@ def make_dead_letters(client: Any, name: str, *bodies: str, **sent: Any) -> None
     for body in bodies:
         client.send_message(QueueUrl=name, MessageBody=body, **sent)
     eventually(lambda: received_away(client, name, len(bodies)))
+
+
+def start_slowly(client: Any, name: str) -> None:
+    """Begin to redrive the dead letters of NAME, one a second."""
+    arn = f"arn:aws:sqs:us-east-1:000000000000:{name}-dead"
+    client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
 
 
 def received_away(client: Any, name: str, messages: int) -> bool:
@@ -83,7 +91,7 @@ class Held:
 
     def wait(self, number: int = 1) -> None:
         """Wait until so many were sent."""
-        for _ in range(3_000):
+        for _ in range(18_000):
             if len(self.routes) >= number:
                 return
             self._tab.page.wait_for_timeout(10)

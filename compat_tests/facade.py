@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 Members = dict[str, Any]
 """Members of a request or an answer under AWS's names."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """Time limit for waiting on a condition: no test fails because the machine is slow."""
 
 

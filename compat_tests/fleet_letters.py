@@ -92,6 +92,7 @@ class Letters:
         """The bodies of all messages that were redriven, in order."""
         found: list[str] = []
         asked = {"QueueUrl": self._rescued, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 2}
+        asked["VisibilityTimeout"] = 3600  # each once, however long all of them take
         while some := self._client.call("ReceiveMessage", **asked).get("Messages"):
             found += [each["Body"] for each in some]
         return sorted(found)

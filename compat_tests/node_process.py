@@ -27,6 +27,8 @@ QUICK_JAVA = (
 )
 """Options with which Spark starts in half of the time: it is compiled less, and its own classes,
 which come as they were released, are not verified. Long jobs would be slower."""
+_START_S = 300.0
+"""One that cannot start ends by itself, and at once; a fleet on a slow machine takes minutes."""
 _LEFT_S = 15.0
 
 
@@ -122,7 +124,7 @@ class NodeProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, *, seconds: float = 60.0) -> Self:
+    def start(self) -> Self:
         """Start and wait until the service is ready to answer."""
         assert not self.running
         if not self.port:
@@ -139,10 +141,10 @@ class NodeProcess:
         self._lines = []
         self._reader = threading.Thread(target=self._read_lines, args=(self._process,), daemon=True)
         self._reader.start()
-        self._wait_for_start(time.monotonic() + seconds)
+        self._wait_for_start(time.monotonic() + _START_S)
         return self
 
-    def stop(self, *, seconds: float = 60.0) -> None:
+    def stop(self, *, seconds: float = 180.0) -> None:
         """Ask for an orderly stop and insist on exit status 0."""
         process = self._signal(signal.SIGTERM)
         status = process.wait(timeout=seconds)
@@ -242,9 +244,11 @@ class NodeProcess:
         while not self._read_greeting():
             left = deadline - time.monotonic()
             if left <= 0 or not self.running:
+                ended = None if self._process is None else self._process.poll()
+                why = "the time is over" if ended is None else f"exit status {ended}"
                 said = f"{self.output()}\n{self.log_tail()}"
                 self.close()
-                raise AssertionError(f"the service did not start:\n{said}")
+                raise AssertionError(f"the service did not start, {why}:\n{said}")
             with self._changed:
                 self._changed.wait(min(left, 0.1))
 

@@ -24,7 +24,6 @@ from compat_tests.workers import kill_worker_of
 
 PARTS = 4
 _RETRIES = {"mode": "standard", "total_max_attempts": 8}
-_START_S = 180.0
 
 
 class Place(ABC):
@@ -130,9 +129,11 @@ class World:
         return list(self.sqs.receive_message(QueueUrl=url, **members).get("Messages", []))
 
     def receive_all(self, url: str, **members: Any) -> list[dict[str, Any]]:
-        """The messages of all receives until one is empty after a second."""
+        """The messages of all receives until one is empty after a second. None is visible again
+        before, however long a thousand take."""
+        members = {"WaitTimeSeconds": 1, "VisibilityTimeout": 3600, **members}
         found: list[dict[str, Any]] = []
-        while some := self.receive(url, WaitTimeSeconds=1, **members):
+        while some := self.receive(url, **members):
             found += some
         return found
 
@@ -151,7 +152,7 @@ def worlds(folder: Path) -> Iterator[dict[str, World]]:
     fleet = FleetProcess(folder / "fleet", "--aws-waits", "off")
     try:
         with ThreadPoolExecutor(2) as pool, pytest.MonkeyPatch.context() as patch:
-            list(pool.map(lambda process: process.start(seconds=_START_S), (node, fleet)))
+            list(pool.map(lambda process: process.start(), (node, fleet)))
             workers = _Workers(node, node.url)
             urls = fleet.parts.cluster().hosts
             hosts = _Fleet(fleet, *(urls[name] for name in (GATEWAY, HOSTS[0], SECOND[0])))

@@ -14,7 +14,11 @@ from compat_tests.node_process import NodeProcess
 
 FOLDER = Path(__file__).parent.parent / "deploy" / "screenshots"
 SIZE = {"width": 1440, "height": 810}
-FONT = "* { font-family: 'DejaVu Sans', sans-serif !important; animation: none !important; }"
+FONT = """* {
+    font-family: 'DejaVu Sans', sans-serif !important;
+    animation: none !important;
+    transition: none !important;
+}"""
 """The same on each machine that has it; `pre` too, since widths count here."""
 KINDS = ("TaxLookup", "CardDeclined", "TaxLookup", "NoSuchUser", "TaxLookup")
 
@@ -55,7 +59,7 @@ def looks(browser: Any, url: str) -> Iterator[tuple[str, bytes]]:
 
 def _picture(tab: Tab) -> bytes:
     tab.page.add_style_tag(content=FONT)
-    tab.page.wait_for_load_state("networkidle")
+    tab.settle()
     tab.page.evaluate("document.fonts.ready.then(() => scrollTo(0, 0))")
     return bytes(tab.page.screenshot(animations="disabled"))
 

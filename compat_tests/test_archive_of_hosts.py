@@ -30,7 +30,7 @@ def cluster(tmp_path: Path, lake: Path) -> Iterator[ClusterProcess]:
         "HOLDFAST_ARCHIVE_SEAL_S": "3600",
         "HOLDFAST_SNAPSHOT_EVERY_S": "0",
     }
-    process = ClusterProcess(tmp_path / "cluster", variables=variables).start(seconds=120)
+    process = ClusterProcess(tmp_path / "cluster", variables=variables).start()
     yield process
     process.close()
 

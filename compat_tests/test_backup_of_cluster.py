@@ -50,7 +50,7 @@ EMPTY_S = 2
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     folder = tmp_path_factory.mktemp("cluster")
     variables = {"HOLDFAST_AWS_WAITS": "off"}
-    process = ClusterProcess(folder, variables=variables).start(seconds=120)
+    process = ClusterProcess(folder, variables=variables).start()
     yield process
     process.close()
 
@@ -185,7 +185,7 @@ class Restored:
         """Found the cluster: that takes all of them."""
         self._nodes = {name: self.node(name) for name in HOSTS}
         with ThreadPoolExecutor(len(HOSTS)) as pool:
-            list(pool.map(lambda node: node.start(seconds=120), self._nodes.values()))
+            list(pool.map(lambda node: node.start(), self._nodes.values()))
 
     def restart(self, name: str, *, newest_format: int, has_new_disk: bool = False) -> None:
         """Start a host anew, as a version that reads formats up to this one."""
@@ -194,7 +194,7 @@ class Restored:
         if has_new_disk:
             shutil.rmtree(self.data(name))
         node.newest_format = newest_format
-        node.start(seconds=120)
+        node.start()
         for each in self._nodes.values():
             eventually(partial(is_well, f"{each.url}/readyz"))
 
@@ -269,9 +269,11 @@ def story(cluster: ClusterProcess, tmp_path_factory: pytest.TempPathFactory) -> 
     assert all("on each founding host of a new cluster" in text.result() for text in texts)
     with pytest.raises(AssertionError, match="the data folder was restored from backup"):
         restored.node("a", cluster="holdfast").start()
-    restored.start()
-    yield Story(target, before, traffic.sent, restored)
-    restored.close()
+    try:
+        restored.start()
+        yield Story(target, before, traffic.sent, restored)
+    finally:
+        restored.close()
 
 
 def said(*words: object, variables: dict[str, str] | None = None) -> str:

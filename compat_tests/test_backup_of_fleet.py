@@ -29,14 +29,13 @@ pytestmark = [
     ),
 ]
 CLUSTERS = {1: HOSTS, 2: SECOND}
-START_S = 180.0
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     folder = tmp_path_factory.mktemp("fleet")
     process = FleetProcess(folder, "--aws-waits", "off")
-    yield process.start(seconds=START_S)
+    yield process.start()
     process.close()
 
 
@@ -79,7 +78,7 @@ class Recovered:
         for number, names in CLUSTERS.items():
             self.nodes |= {name: self.node(name, number) for name in names}
         with ThreadPoolExecutor(len(self.nodes)) as pool:
-            list(pool.map(lambda node: node.start(seconds=START_S), self.nodes.values()))
+            list(pool.map(lambda node: node.start(), self.nodes.values()))
 
     def client(self, name: str) -> Any:
         """A client of a host."""
@@ -133,11 +132,13 @@ def story(fleet: FleetProcess, tmp_path_factory: pytest.TempPathFactory) -> Iter
             )
         )
     took("restore")
-    recovered.start()
-    took("start")
     during = {f"during {number}" for number in range(traffic.sent)}
-    yield Story(target, before, during, recovered, seconds)
-    recovered.close()
+    try:
+        recovered.start()
+        took("start")
+        yield Story(target, before, during, recovered, seconds)
+    finally:
+        recovered.close()
 
 
 def test_each_message_of_a_fleet_is_there_once_after_its_restore(story: Story) -> None:

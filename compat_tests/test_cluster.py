@@ -44,7 +44,7 @@ RULES = DEPLOY / "prometheus/etcd.rules.yml"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     folder = tmp_path_factory.mktemp("cluster")
     process = ClusterProcess(folder, "--aws-waits", "off")
-    yield process.start(seconds=120)
+    yield process.start()
     process.close()
 
 
@@ -440,7 +440,7 @@ def restarted(cluster: ClusterProcess) -> Iterator[tuple[Cluster, ClusterProcess
         "off",
         credentials=cluster.credentials,
     )
-    yield before, again.start(seconds=120)
+    yield before, again.start()
     again.close()
 
 

@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    process = ClusterProcess(tmp_path_factory.mktemp("cluster")).start(seconds=120)
+    process = ClusterProcess(tmp_path_factory.mktemp("cluster")).start()
     yield process
     process.close()
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     variables = {"HOLDFAST_AWS_WAITS": "off"}
     process = ClusterProcess(tmp_path_factory.mktemp("repeats"), variables=variables)
-    yield process.start(seconds=120)
+    yield process.start()
     process.close()
 
 

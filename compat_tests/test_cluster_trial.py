@@ -38,7 +38,7 @@ WITHOUT_HOLDFAST = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     process = ClusterProcess(tmp_path_factory.mktemp("cluster"), variables=WITHOUT_HOLDFAST)
-    yield process.start(seconds=120)
+    yield process.start()
     process.close()
 
 
@@ -87,7 +87,7 @@ def test_an_open_cluster_needs_no_signature_and_says_what_its_end_waits_for(
 ) -> None:
     cluster = ClusterProcess(tmp_path, "--auth", "open", variables=WITHOUT_HOLDFAST)
     try:
-        cluster.start(seconds=120)
+        cluster.start()
         unsigned = Request(
             cluster.url,
             b"{}",

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from compat_tests.chromium import Tab
-from compat_tests.console_world import SENT, XSS, Held, count, make_dead_letters, sqs, tab_of
+from compat_tests.chromium import Tab, expect
+from compat_tests.console_world import (
+    LASTING,
+    SENT,
+    XSS,
+    Held,
+    count,
+    make_dead_letters,
+    sqs,
+    start_slowly,
+    tab_of,
+)
+from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
 
+NOTHING_LATER = """{
+    const begin = setTimeout;
+    window.setTimeout = (work, ms, ...more) => (ms >= 3000 ? 0 : begin(work, ms, ...more));
+}"""
+"""Leaves away all that a page does seconds after its first view."""
 ORDER = {"order": 12345678901234567890, "items": [{"sku": "anvil"}], "note": XSS}
 
 
@@ -25,9 +42,10 @@ def test_queues_are_searched_by_keyboard_sorted_and_paged(
     client = sqs(opened)
     for number in range(130):
         client.create_queue(QueueName=f"many-{number:03}")
+    client.create_queue(QueueName="another")
     client.send_message(QueueUrl="many-077", MessageBody="x")
     tab = tab_of(browser, opened)
-    tab.see("many-000")
+    tab.page.locator("tbody td.name").nth(99).wait_for()
     tab.page.keyboard.press("/")
     tab.page.keyboard.type("MANY-")
     tab.see("130 queues")
@@ -35,11 +53,12 @@ def test_queues_are_searched_by_keyboard_sorted_and_paged(
 
     tab.press("Next page")
     tab.page.locator("tbody").get_by_text("many-129").wait_for()
-    assert names.count() == 30
+    expect(names).to_have_count(30)
     tab.press("Visible")
+    tab.answered()
     tab.page.locator("tbody tr").first.get_by_text("many-077").wait_for()
-    assert names.count() == 100
-    assert "sort=visible" in tab.page.url
+    expect(names).to_have_count(100)
+    expect(tab.page).to_have_url(re.compile("sort=visible"))
 
 
 def test_the_depths_of_the_shown_queues_are_drawn_from_one_request(
@@ -52,9 +71,10 @@ def test_the_depths_of_the_shown_queues_are_drawn_from_one_request(
     tab = tab_of(browser, opened, "/queues?search=drawn")
     line = tab.page.get_by_role("img", name="messages in the last hour: at most 1, lately 1")
     line.wait_for()
-    asked = [request.url for request in tab.requests if "/api/depths" in request.url]
+    answered = [each for each in tab.requests if each.failure is None]
+    asked = [each.url for each in answered if "/api/depths" in each.url]
 
-    assert tab.page.locator("tbody tr").filter(has=line).inner_text().startswith("drawn-1")
+    expect(tab.page.locator("tbody tr").filter(has=line)).to_have_text(re.compile("^drawn-1"))
     assert len(asked) == 1
     assert "search=drawn" in asked[0]
     assert tab.faults == []
@@ -64,20 +84,19 @@ def test_the_first_page_is_small_and_asks_this_service_only(
     browser: Any, opened: NodeProcess
 ) -> None:
     tab = Tab(browser, opened.url)
-    started: list[str] = []
-    tab.page.on("request", lambda request: started.append(request.url))
+    tab.page.add_init_script(NOTHING_LATER)
     modules = Held(tab, "**/*.js", "GET")
-    tab.page.goto(f"{opened.url}/_holdfast/console", wait_until="commit")
-    modules.wait()
-    tab.page.wait_for_timeout(300)
-    wave = {url for url in started if url.endswith(".js")}
+    shown = tab.page.goto(f"{opened.url}/_holdfast/console", wait_until="commit")
+    wave = {f"{opened.url}{each}" for each in re.findall(r'"([^"]+[.]js)"', shown.text())}
+    modules.wait(len(wave))
     modules.end()
     tab.page.get_by_role("heading", name="Queues").wait_for()
     tab.settle()
 
     sizes = [each.sizes()["responseBodySize"] for each in tab.requests]
     assert 0 < sum(sizes) < 120_000
-    assert {url for url in started if url.endswith(".js")} == wave, "no module waits for another"
+    started = {each.url for each in tab.requests if each.url.endswith(".js")}
+    assert started == wave, "no module waits for another"
     assert all(request.url.startswith(opened.url) for request in tab.requests)
 
 
@@ -90,7 +109,7 @@ def test_a_purge_needs_the_name(browser: Any, opened: NodeProcess) -> None:
     dialog = tab.page.get_by_role("dialog")
     confirm = dialog.get_by_role("button", name="Purge")
     dialog.get_by_role("textbox").fill("purge")
-    assert confirm.is_disabled()
+    expect(confirm).to_be_disabled()
     assert count(client, "purged") == 1
     dialog.get_by_role("textbox").fill("purged")
     confirm.click()
@@ -105,7 +124,8 @@ def test_a_message_is_sent(browser: Any, opened: NodeProcess) -> None:
     tab = tab_of(browser, opened, "/queues/target/send")
     tab.fill("Body", "from the console's page")
     tab.page.get_by_text("As a command").click()
-    assert "'from the console'\\''s page'" in tab.page.locator("details pre").inner_text()
+    command = tab.page.locator("details pre")
+    expect(command).to_contain_text("'from the console'\\''s page'")
     tab.press("Send")
     tab.see(SENT)
 
@@ -146,21 +166,17 @@ def test_a_search_goes_on_to_the_first_match_and_can_be_stopped(
     tab.press("Search")
     tab.see("100 messages looked at")
 
-    assert tab.page.locator("tbody tr").count() == 1
+    expect(tab.page.locator("tbody tr")).to_have_count(1)
     assert sum("json=" in each.url for each in tab.requests) == 2
 
-    held: list[Any] = []
-
-    def hold(route: Any) -> None:
-        held.append(route)
-
-    tab.page.route("**/messages?*token=*", hold)
+    held = Held(tab, "**/messages?*token=*", "GET")
     tab.press("Search")
+    held.wait()
     stop = tab.page.get_by_role("button", name="Stop")
     stop.click()
-    look_at_some(held[0])
+    look_at_some(held.routes.pop())
     tab.see("Nothing so far.")
-    tab.page.unroute("**/messages?*token=*", hold)
+    held.end()
     tab.press("Search on")
     tab.page.locator("tbody tr").wait_for()
     assert tab.faults == []
@@ -180,11 +196,11 @@ def test_messages_are_searched_and_one_has_an_address_of_its_own(
     body = tab.page.locator("pre.body")
     body.wait_for()
 
-    assert '"order": 12345678901234567890,' in body.inner_text()
+    expect(body).to_contain_text('"order": 12345678901234567890,')
     other = tab_of(browser, opened, tab.page.url.partition("#")[2])
     other.page.locator("pre.body").wait_for()
     other.press("Raw")
-    assert other.page.locator("pre.body").inner_text() == json.dumps(ORDER)
+    expect(other.page.locator("pre.body")).to_have_text(json.dumps(ORDER))
     assert (
         client.receive_message(QueueUrl="found-dead", AttributeNames=["All"])["Messages"][0][
             "Attributes"
@@ -220,7 +236,8 @@ def test_a_message_is_edited_and_resent_in_place_of_the_original(
     tab.see("The body is unchanged.")
     tab.fill("Body", '{"a": 1, "b": 3}')
     gone, new = tab.page.locator(".diff .gone"), tab.page.locator(".diff .new")
-    assert (gone.inner_text().strip(), new.inner_text().strip()) == ('−   "b": 2', '+   "b": 3')
+    eventually(lambda: gone.inner_text().strip() == '−   "b": 2')
+    eventually(lambda: new.inner_text().strip() == '+   "b": 3')
     tab.page.get_by_label("Remove the original in the same step").check()
     tab.press("Send the copy")
     tab.see("The queue is empty.")
@@ -240,11 +257,12 @@ def test_dead_letters_are_planned_and_redriven(browser: Any, opened: NodeProcess
     line.get_by_role("link", name="Redrive").click()
     start = tab.page.get_by_role("button", name="Start")
     start.wait_for()
-    assert start.is_disabled()
+    expect(start).to_be_disabled()
     tab.press("Dry run")
     planned = tab.page.get_by_role("region", name="What would move")
     planned.wait_for()
-    assert planned.locator("tbody tr").all_inner_texts()[0].split()[:2] == ["moved", "2"]
+    moves = planned.locator("tbody tr").first
+    eventually(lambda: moves.inner_text().split()[:2] == ["moved", "2"])
     assert count(client, "moved-dead") == 2
     start.click()
     dialog = tab.page.get_by_role("dialog")
@@ -260,26 +278,25 @@ def test_the_focus_and_open_details_stay_while_a_screen_reads_again(
     browser: Any, opened: NodeProcess
 ) -> None:
     client = sqs(opened)
-    make_dead_letters(client, "watched", *"abcdefghij")
-    arn = "arn:aws:sqs:us-east-1:000000000000:watched-dead"
+    make_dead_letters(client, "watched", *LASTING)
     tab = tab_of(browser, opened, "/queues/watched-dead/redrive")
     tab.page.get_by_text("There was none so far.").wait_for()
-    client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+    start_slowly(client, "watched")
     tab.page.locator("details.command summary").first.click()
     before = len(tab.requests)
     tab.page.wait_for_event("response", lambda response: len(tab.requests) > before + 1)
 
-    assert tab.page.locator("details.command[open]").count() == 1
-    assert tab.page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    expect(tab.page.locator("details.command[open]")).to_have_count(1)
+    expect(tab.page.locator(":focus")).to_have_js_property("tagName", "SUMMARY")
 
 
 def test_a_redrive_of_the_command_line_is_cancelled_in_the_console(
     browser: Any, opened: NodeProcess
 ) -> None:
     client = sqs(opened)
-    make_dead_letters(client, "slow", *"abcdefghijklmnopqrstuvwxyz")
+    make_dead_letters(client, "slow", *LASTING)
     arn = "arn:aws:sqs:us-east-1:000000000000:slow-dead"
-    client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+    start_slowly(client, "slow")
     tab = tab_of(browser, opened, "/queues/slow-dead/redrive")
     tab.page.get_by_role("progressbar").wait_for()
     tab.press("Cancel")

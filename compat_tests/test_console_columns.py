@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from compat_tests.chromium import WIDTHS, expect
 from compat_tests.console_world import XSS, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
@@ -28,20 +29,20 @@ def test_columns_are_chosen_by_path_and_kept_for_the_queue(
     tab.fill(LABEL, "error.type, n")
     rows = tab.page.locator("tbody tr")
     rows.first.get_by_text("Tax", exact=True).wait_for()
+    for row, values in zip(range(2), (["Tax", "0"], [XSS, "1"]), strict=True):
+        expect(rows.nth(row).locator("td.value")).to_have_text(values)
     heads = tab.page.get_by_role("columnheader").all_inner_texts()
-    values = [each.locator("td.value").all_inner_texts() for each in rows.all()]
-    previews = [each.locator("td.body").inner_text() for each in rows.all()]
+    previews = rows.locator("td.body").all_inner_texts()
     tab.page.reload()
     rows.first.get_by_text("Tax", exact=True).wait_for()
 
     assert heads[-3:] == ["error.type", "n", "Body"]
-    assert values == [["Tax", "0"], [XSS, "1"]]
     assert [each.startswith('… "n": ') for each in previews] == [True, True]
-    assert tab.page.get_by_label(LABEL).input_value() == "error.type, n"
+    expect(tab.page.get_by_label(LABEL)).to_have_value("error.type, n")
     assert tab.findings() == []
     tab.go("/queues/columned/messages")
     tab.see("The queue is empty.")
-    assert tab.page.get_by_label(LABEL).input_value() == ""
+    expect(tab.page.get_by_label(LABEL)).to_have_value("")
     assert tab.faults == []
 
 
@@ -49,46 +50,36 @@ def test_columns_are_ticked_where_the_bodies_have_them(browser: Any, opened: Nod
     bodies = [json.dumps({"v": 1, "n": at, "error": {"type": "Tax"}}) for at in range(3)]
     make_dead_letters(sqs(opened), "ticked", *bodies)
     tab = tab_of(browser, opened, "/queues/ticked-dead/messages")
-    values = tab.page.locator("td.value").all_inner_texts
-    tab.page.locator("td.value").first.wait_for()
-    shown = values()
+    values = tab.page.locator("td.value")
+    expect(values).to_have_text(["Tax"] * 3)
     tab.page.get_by_text("Columns", exact=True).click()
-    offered = tab.page.locator(".choices label")
-    offered.first.wait_for()
-    names = offered.all_inner_texts()
+    expect(tab.page.locator(".choices label")).to_have_text(["error.type", "n", "v"])
     tab.page.get_by_label("error.type", exact=True).uncheck()
-    tab.page.locator("td.value").first.wait_for(state="detached")
+    values.first.wait_for(state="detached")
     tab.page.reload()
     tab.page.locator("tbody tr").first.wait_for()
-    none = values()
+    expect(values).to_have_count(0)
     tab.page.get_by_text("Columns", exact=True).click()
     tab.page.get_by_label("n", exact=True).check()
     tab.page.get_by_label("error.type", exact=True).check()
-    tab.page.locator("td.value").nth(5).wait_for()
-    typed = tab.page.get_by_label(LABEL).input_value()
+    values.nth(5).wait_for()
+    expect(tab.page.get_by_label(LABEL)).to_have_value("n, error.type")
     heads = tab.page.get_by_role("columnheader").all_inner_texts()
     tab.page.get_by_label("n", exact=True).uncheck()
-    tab.page.locator("td.value").nth(3).wait_for(state="detached")
+    values.nth(3).wait_for(state="detached")
 
-    assert shown == ["Tax"] * 3
-    assert none == []
-    assert names == ["error.type", "n", "v"]
-    assert typed == "n, error.type"
     assert heads[-3:] == ["n", "error.type", "Body"]
-    assert tab.page.get_by_label(LABEL).input_value() == "error.type"
+    expect(tab.page.get_by_label(LABEL)).to_have_value("error.type")
     assert tab.findings() == []
     assert tab.faults == []
 
 
-@pytest.mark.parametrize("width", [1440, 900, 390])
-def test_the_list_fits_with_columns(browser: Any, opened: NodeProcess, width: int) -> None:
-    name = f"columned-{width}"
-    make_dead_letters(sqs(opened), name, json.dumps({"a": "x" * 300, "b": 1}))
-    size = {"width": width, "height": 900}
-    tab = tab_of(browser, opened, f"/queues/{name}-dead/messages", viewport=size)
+def test_the_list_fits_with_columns(browser: Any, opened: NodeProcess) -> None:
+    make_dead_letters(sqs(opened), "columned-wide", json.dumps({"a": "x" * 300, "b": 1}))
+    tab = tab_of(browser, opened, "/queues/columned-wide-dead/messages")
     tab.page.get_by_text("Columns", exact=True).click()
     tab.fill(LABEL, "a, b")
     tab.page.locator("td.value").nth(1).wait_for()
 
-    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.fits(*WIDTHS)
     assert tab.faults == []

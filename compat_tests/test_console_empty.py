@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from compat_tests.chromium import expect
 from compat_tests.console_world import sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
@@ -38,5 +40,5 @@ def test_a_first_queue_and_a_first_message_are_a_link_away(
     tab.press("Show all messages")
     tab.see("The queue is empty.")
 
-    assert "text=" not in tab.page.url
+    expect(tab.page).not_to_have_url(re.compile("text="))
     assert tab.faults == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.chromium import Tab
+from compat_tests.chromium import Tab, expect
 from compat_tests.console_world import count, make_dead_letters, sqs, tab_of
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess
@@ -38,7 +38,7 @@ def test_marks_are_drawn_and_told(browser: Any, inbox: NodeProcess) -> None:
     tab.see("All 5 messages, 3 failures.")
     tab.see("deploy 4711, by root")
 
-    assert tab.page.locator("svg.histogram line.mark").count() == 3, "in each histogram"
+    expect(tab.page.locator("svg.histogram line.mark")).to_have_count(3)  # in each histogram
     assert tab.page.locator("article").first.get_by_role("img").get_attribute("aria-label")
     assert tab.faults == []
 
@@ -50,19 +50,17 @@ def test_queues_and_hosts_link_to_their_dashboards(browser: Any, inbox: NodeProc
         "**/api/caller", lambda route: route.fulfill(json={**route.fetch().json(), **known})
     )
 
-    def leads_to(place: str) -> str:
+    dashboard = tab.page.get_by_role("link", name="Grafana")
+    for place, name in ((INBOX, "owners?var-queue=inbox-dead"), ("/hosts", "operators")):
         tab.go(place)
-        return str(tab.page.get_by_role("link", name="Grafana").get_attribute("href"))
-
-    found = [leads_to(INBOX), leads_to("/hosts")]
+        to = f"https://grafana.example/g/d/holdfast-{name}"
+        expect(dashboard).to_have_attribute("href", to)
     known["grafana_url"] = None
     tab.page.reload()
     tab.go("/hosts")
     tab.see("single host")
 
-    assert found[0] == "https://grafana.example/g/d/holdfast-owners?var-queue=inbox-dead"
-    assert found[1] == "https://grafana.example/g/d/holdfast-operators"
-    assert tab.page.get_by_role("link", name="Grafana").count() == 0
+    expect(dashboard).to_have_count(0)
     assert tab.faults == []
 
 
@@ -97,33 +95,23 @@ def test_while_no_host_leads_it_says_so_and_comes_back_by_itself(
     tab.page.route("**/queues/inbox-dead", leaderless)
     tab.page.route("**/failures?*", lambda route: route.fulfill(status=503, json=away))
     tab.see("The failures cannot be read: no host that leads inbox-dead answers now.")
-    kept = tab.page.get_by_role("article").count()
+    expect(tab.page.get_by_role("article")).to_have_count(3)  # as they were
     tab.page.unroute("**/failures?*")
     tab.page.unroute("**/queues/inbox-dead")
     tab.page.get_by_role("alert").wait_for(state="detached")
 
-    assert kept == 3, "as they were"
     tab.see("All 5 messages, 3 failures.")
     assert tab.faults == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_dry_run_has_no_findings_of_axe(browser: Any, inbox: NodeProcess, scheme: str) -> None:
-    tab = Tab(browser, inbox.url, color_scheme=scheme)
+def test_a_dry_run_has_no_findings_of_axe(browser: Any, inbox: NodeProcess) -> None:
+    tab = Tab(browser, inbox.url)
     tab.go(INBOX)
     for what in ("Hold", "Delete", "Export"):
         tab.page.get_by_role("article").first.get_by_role("button", name=f"{what} Tax").click()
         tab.see("3 match.")
-        assert tab.findings() == []
-
-
-def test_failures_fit_a_phone(browser: Any, inbox: NodeProcess) -> None:
-    tab = Tab(browser, inbox.url, viewport={"width": 390, "height": 800})
-    tab.go(INBOX)
-    tab.page.get_by_role("article").first.get_by_role("button", name="Hold Tax").click()
-    tab.see("3 match.")
-
-    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        tab.check_looks(1280)
+    assert tab.fits(390)
 
 
 def test_a_failure_is_deleted_by_keyboard_alone(browser: Any, opened: NodeProcess) -> None:

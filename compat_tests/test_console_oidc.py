@@ -5,6 +5,7 @@ It needs Node and what `make .venv/.oidc` installs.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import pytest
 
-from compat_tests.chromium import Tab
+from compat_tests.chromium import Tab, expect
 from compat_tests.console_world import SENT, sqs
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
@@ -112,12 +113,12 @@ def test_a_person_signs_in_at_the_provider_with_the_strongest_role_of_a_claim(
     at_provider(tab)
     log_in(tab.page, "ann.staff.sre")
     tab.see("first")
-    shown = tab.page.locator("nav a:visible").all_inner_texts()
+    links = tab.page.locator("nav a:visible")
+    expect(links).to_have_text(["Queues", "Dead letters", "Redrives", "Audit", "Hosts"])
     names = {each["name"] for each in tab.context.cookies() if "holdfast" in each["name"]}
     listed = run_command("users", "--data", str(node.data), "list").stdout
 
-    assert tab.page.url.endswith("/_holdfast/console#/queues?search=fir")
-    assert shown == ["Queues", "Dead letters", "Redrives", "Audit", "Hosts"]
+    expect(tab.page).to_have_url(re.compile(r"/_holdfast/console#/queues\?search=fir$"))
     assert names == {f"holdfast-{urlsplit(node.url).port}"}
     assert "ann" in listed
     tab.page.get_by_role("link", name="ann", exact=True).wait_for()
@@ -180,7 +181,7 @@ def test_a_session_that_ends_goes_on_by_the_provider_in_another_tab(
     opened.value.get_by_role("link", name="typist", exact=True).wait_for()
     tab.see(SENT)
 
-    assert tab.page.get_by_role("dialog").count() == 0
+    expect(tab.page.get_by_role("dialog")).to_have_count(0)
 
 
 # -- attacks ---------------------------------------------------------------------------------------

@@ -85,8 +85,8 @@ def test_a_send_whose_answer_is_lost_is_repeated_with_the_same_id(
     tab.press("Send")
     tab.see(SENT)
     tab.fill("Body", "once")
-    tab.press("Send")
-    tab.page.get_by_text("Sent ").nth(1).wait_for()
+    with tab.page.expect_response("**/messages"):
+        tab.press("Send")
 
     first, again, other = [each.headers for each in posted(tab, "/messages")]
     assert first["idempotency-key"] == again["idempotency-key"] != other["idempotency-key"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from compat_tests.chromium import expect
 from compat_tests.console_world import make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
@@ -28,15 +29,16 @@ def test_a_message_is_a_block_with_its_whole_preview(browser: Any, opened: NodeP
     tab.fill("Columns from the body", "error.type")
     value = row.locator("td.value")
     value.get_by_text("TaxLookupTimeout").wait_for()
+    tab.settle()
     cells = row.locator("td.pick, td.name, td.value, td.body").all()
 
     assert [each.evaluate(SHOWN) for each in cells] == [True] * 4
     assert row.locator("td.body").evaluate("(cell) => cell.clientWidth") > 300
     before = value.evaluate("(cell) => getComputedStyle(cell, '::before').content")
     assert "error.type" in before
-    assert tab.page.get_by_label("Select this page").is_visible()
+    expect(tab.page.get_by_label("Select this page")).to_be_visible()
     assert tab.findings() == []
-    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.fits()
     assert tab.faults == []
 
 
@@ -49,10 +51,10 @@ def test_the_header_is_two_lines_and_shows_where_one_is(
     tab.settle()
     current = tab.page.locator("header nav a[aria-current]")
 
-    assert current.inner_text() == place
+    expect(current).to_have_text(place)
     assert current.evaluate(SHOWN)
     assert tab.page.locator("header").bounding_box()["height"] < 100
-    assert tab.page.get_by_role("link", name="Holdfast").is_visible()
+    expect(tab.page.get_by_role("link", name="Holdfast")).to_be_visible()
     assert tab.faults == []
 
 
@@ -69,5 +71,5 @@ def test_a_host_without_a_fleet_says_what_there_is_instead(
 
     assert findings == []
     assert tab.findings() == []
-    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.fits()
     assert tab.faults == []

@@ -3,11 +3,12 @@ is shown stays itself while it is read again."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from compat_tests.chromium import Tab
+from compat_tests.chromium import Tab, expect
 from compat_tests.console_world import make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
@@ -30,13 +31,6 @@ def wait_for_scroll(tab: Tab, at_least: int) -> None:
     tab.page.wait_for_function(f"scrollY >= {at_least}")
 
 
-def read_again(tab: Tab) -> None:
-    """Wait for the next answer of the list."""
-    with tab.page.expect_response(REREAD):
-        pass
-    tab.page.wait_for_timeout(100)
-
-
 def test_back_and_reload_return_to_page_filter_order_and_scroll(
     browser: Any, many: NodeProcess
 ) -> None:
@@ -44,12 +38,13 @@ def test_back_and_reload_return_to_page_filter_order_and_scroll(
     tab.fill("Search queues by name", "page-")
     tab.see("130 queues")
     tab.press("Visible")
+    tab.answered()
     tab.press("Next page")
     tab.see("page-129")
     tab.page.set_viewport_size({"width": 1000, "height": 400})
     tab.page.evaluate("scrollTo(0, 500)")
     wait_for_scroll(tab, 500)
-    tab.page.wait_for_timeout(200)
+    tab.page.wait_for_function("history.state?.scroll >= 500")
     tab.press("page-120")
     tab.page.get_by_role("heading", name="page-120").wait_for()
     at_top = tab.page.evaluate("scrollY")
@@ -60,14 +55,13 @@ def test_back_and_reload_return_to_page_filter_order_and_scroll(
     tab.page.reload()
     tab.see("page-129")
     wait_for_scroll(tab, 500)
-    sort = tab.page.get_by_role("button", name="Visible").get_attribute("aria-pressed")
-    search = tab.page.get_by_label("Search queues by name").input_value()
+    expect(tab.page.get_by_role("button", name="Visible")).to_have_attribute("aria-pressed", "true")
+    expect(tab.page.get_by_label("Search queues by name")).to_have_value("page-")
     tab.press("Previous page")
     tab.see("page-000")
 
     assert at_top == 0
-    assert (sort, search) == ("true", "page-")
-    assert "after=" not in tab.page.url
+    expect(tab.page).not_to_have_url(re.compile("after="))
     assert tab.faults == []
 
 
@@ -80,15 +74,9 @@ def test_the_selection_of_messages_survives_a_reload(browser: Any, many: NodePro
     tab.see("2 selected")
     boxes = tab.page.locator("tbody input")
 
-    assert [boxes.nth(at).is_checked() for at in range(6)] == [
-        False,
-        True,
-        False,
-        True,
-        False,
-        False,
-    ]
-    assert tab.page.get_by_role("button", name="Delete", exact=True).count() == 1
+    for at in range(6):
+        expect(boxes.nth(at)).to_be_checked(checked=at in (1, 3))
+    expect(tab.page.get_by_role("button", name="Delete", exact=True)).to_have_count(1)
     assert tab.faults == []
 
 
@@ -110,17 +98,15 @@ def test_what_fails_is_said_greyed_and_tried_again(browser: Any, many: NodeProce
     tab.see("page-001")
     tab.page.route(REREAD, lambda route: route.abort("connectionrefused"))
     alert = tab.page.get_by_role("alert")
-    alert.wait_for()
-    said = alert.inner_text()
-    is_stale = tab.page.locator(".resource.stale").count()
+    said = "^The queues cannot be read: the service does not answer[.] This is from "
+    expect(alert).to_have_text(re.compile(said))
+    expect(tab.page.locator(".resource.stale")).to_have_count(1)
     tab.page.unroute(REREAD)
     tab.press("Try again")
     alert.wait_for(state="detached")
 
-    assert said.startswith("The queues cannot be read: the service does not answer. This is from ")
-    assert is_stale == 1
-    assert tab.page.locator(".resource.stale").count() == 0
-    assert tab.page.get_by_text("page-001").count() == 1
+    expect(tab.page.locator(".resource.stale")).to_have_count(0)
+    expect(tab.page.get_by_text("page-001")).to_have_count(1)
 
 
 def test_title_focus_and_heading_follow_navigation(browser: Any, many: NodeProcess) -> None:
@@ -129,7 +115,7 @@ def test_title_focus_and_heading_follow_navigation(browser: Any, many: NodeProce
     tab.page.get_by_role("heading", name="page-001").wait_for()
     tab.page.wait_for_function("document.activeElement.tagName == 'H1'")
 
-    assert tab.page.title() == "page-001 · Holdfast"
+    expect(tab.page).to_have_title("page-001 · Holdfast")
 
 
 def test_the_files_are_small_compressed_and_kept_by_their_hash(

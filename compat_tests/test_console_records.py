@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from compat_tests.chromium import expect
 from compat_tests.console_world import sqs, tab_of
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
@@ -24,14 +26,15 @@ def test_the_audit_log_is_searched(browser: Any, opened: NodeProcess) -> None:
     tab.fill("Queue", "audited")
     tab.fill("Part of the action", "purge")
     tab.press("Search")
-    lines.nth(1).wait_for(state="detached")
-
-    assert "PurgeQueue" in lines.first.inner_text()
-    assert "queue=audited" in tab.page.url
+    tab.answered()
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text("PurgeQueue")
+    expect(tab.page).to_have_url(re.compile("queue=audited"))
     tab.page.get_by_text("As a command").click()
-    shown = tab.page.locator("details pre").inner_text()
-    assert "holdfast audit" in shown
-    assert "--action purge --queue audited" in shown
+    command = tab.page.locator("details pre")
+    expect(command).to_contain_text("holdfast audit")
+    expect(command).to_contain_text("--action purge --queue audited")
+    shown = command.inner_text()
     said = run_command(*shown.split()[1:])
     assert said.returncode == 0, said.stderr
     assert said.stdout.count("PurgeQueue") == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.chromium import Tab
+from compat_tests.chromium import Tab, expect
 from compat_tests.console_world import XSS, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
@@ -57,7 +57,7 @@ def test_a_filtered_redrive_is_planned_run_and_finished(browser: Any, opened: No
     tab.fill("Reason", "kind b works again")
     tab.press("Dry run")
     planned = tab.page.get_by_role("region", name="What would move").locator("tbody tr")
-    planned.first.wait_for()
+    expect(planned).to_have_count(2)
 
     moves, stays = planned.all_inner_texts()
     assert moves.split()[:2] == ["sorted", "3"]
@@ -72,11 +72,9 @@ def test_a_filtered_redrive_is_planned_run_and_finished(browser: Any, opened: No
 
     tab.press("Start")
     ended = latest_of(tab, "completed")
-    assert 'kind = "b"; kind b works again' in ended.inner_text()
-    assert [ended.locator("td").nth(at).inner_text() for at in (2, 3)] == [
-        "3 of 3",
-        "3 of 6 looked at",
-    ]
+    expect(ended).to_contain_text('kind = "b"; kind b works again')
+    for at, text in ((2, "3 of 3"), (3, "3 of 6 looked at")):
+        expect(ended.locator("td").nth(at)).to_have_text(text)
     received = client.receive_message(QueueUrl="sorted", MaxNumberOfMessages=10)["Messages"]
     assert sorted(message["Body"] for message in received) == BODIES[1::2]
     assert count(client, "sorted-dead") == 3
@@ -96,10 +94,10 @@ def test_a_redrive_is_paused_and_cancelled_midway(browser: Any, opened: NodeProc
     tab.press("Cancel")
     line = latest_of(tab, "cancelled")
 
-    assert XSS in line.inner_text()
+    expect(line).to_contain_text(XSS)
     moved = int(line.locator("td").nth(2).inner_text().split()[0])
     assert (moved, count(client, "half"), count(client, "half-dead")) == (1, 1, 5)
-    assert line.locator("td").nth(3).inner_text() == "0 of 1 looked at"
+    expect(line.locator("td").nth(3)).to_have_text("0 of 1 looked at")
     assert tab.faults == []
 
 
@@ -134,11 +132,10 @@ def test_nothing_starts_with_a_stop_that_is_no_number_or_share(
     tab = tab_of(browser, opened, "/queues/unlimited-dead/redrive")
     tab.press("Dry run")
     begin = tab.page.get_by_role("button", name="Start", exact=True)
-    tab.page.get_by_role("region", name="What would move").wait_for()
-    enabled = begin.is_enabled()
+    expect(begin).to_be_enabled()
     in_numbers(tab, stop_after="a few")
 
-    assert (enabled, begin.is_enabled()) == (True, False)
+    expect(begin).to_be_disabled()
     assert tab.faults == []
 
 
@@ -163,7 +160,7 @@ def test_a_canary_stops_itself_when_its_messages_come_back(
     assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("RUNNING", 2)
     tab.press("Those that came back")
     tab.see("6 messages looked at")
-    assert tab.page.locator("tbody tr").count() == 2
+    expect(tab.page.locator("tbody tr")).to_have_count(2)
     tab.page.go_back()
     tab.press("Go on")
     latest_of(tab, "completed")

@@ -14,7 +14,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from compat_tests.chromium import Tab
+from compat_tests.chromium import Tab, expect
 from compat_tests.console_world import XSS, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.pages import ask
@@ -127,7 +127,7 @@ def test_a_key_signs_in_and_its_secret_stays_in_the_page(browser: Any, closed: N
     assert tab.page.evaluate("document.cookie") == ""
     tab.press("Sign out")
     tab.page.get_by_label("Secret access key").wait_for()
-    assert tab.page.evaluate("sessionStorage.length") == 0
+    tab.page.wait_for_function("sessionStorage.length === 0")
     assert tab.faults == []
 
 
@@ -142,8 +142,9 @@ def test_a_session_that_ends_asks_to_sign_in_again(browser: Any, closed: NodePro
     assert removed.returncode == 0, removed.stderr
 
     tab.page.get_by_label("Secret access key").wait_for()
-    said = tab.page.get_by_role("dialog").get_by_role("alert").inner_text()
-    assert said.startswith("The access key of your session was disabled: sign in again.")
+    expect(tab.page.get_by_role("dialog").get_by_role("alert")).to_contain_text(
+        "The access key of your session was disabled: sign in again."
+    )
 
 
 # -- roles -----------------------------------------------------------------------------------------
@@ -154,6 +155,7 @@ def test_a_viewer_reads_no_body_and_changes_nothing(browser: Any, closed: NodePr
     key = user_key(closed, "viewer", *VIEWER)
     tab = signed_in(browser, closed, "/queues/viewed-dead", key)
     tab.see("Lost in")
+    tab.settle()
     for name in ("Send", "Redrive", "Purge"):
         assert tab.page.get_by_text(name, exact=True).count() == 0
     tab.press("Messages")
@@ -189,7 +191,7 @@ def test_bodies_tags_attributes_and_policies_are_text(browser: Any, opened: Node
     tab.go("/queues/attack-dead/messages")
     tab.page.locator("tbody a").first.click()
     tab.see("Message attributes")
-    assert XSS in tab.page.locator("pre.body").inner_text()
+    expect(tab.page.locator("pre.body")).to_contain_text(XSS)
     assert tab.page.locator("main img, main script").count() == 0
     tab.press("Edit and resend")
     tab.fill("Body", XSS + "!")

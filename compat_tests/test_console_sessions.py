@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from compat_tests.chromium import Tab
+from compat_tests.chromium import Tab, expect
 from compat_tests.console_world import SENT, count, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask, signed
@@ -83,12 +83,12 @@ def test_a_session_that_is_ended_elsewhere_keeps_what_was_typed(
 
     click_three_times(tab, "Send")
     tab.see("What you typed is kept.")
-    assert tab.page.get_by_label("Body", exact=True).input_value() == "typed before the end"
+    expect(tab.page.get_by_label("Body", exact=True)).to_have_value("typed before the end")
     sign_in(tab, closed)
     tab.see(SENT)
 
     assert count(sqs(closed), "first") == before + 1
-    assert tab.page.get_by_role("dialog").count() == 0
+    expect(tab.page.get_by_role("dialog")).to_have_count(0)
     assert tab.faults == []
 
 
@@ -104,7 +104,7 @@ def test_signing_in_again_in_one_tab_goes_on_in_the_others(tab: Tab, closed: Nod
     tab.see("first")
     other.see(SENT)
 
-    assert other.page.get_by_role("dialog").count() == 0
+    expect(other.page.get_by_role("dialog")).to_have_count(0)
     assert tab.faults == []
 
 
@@ -114,8 +114,8 @@ def test_leaving_a_screen_whose_session_has_ended_signs_out(tab: Tab) -> None:
     tab.press("Leave this screen")
     tab.page.get_by_role("heading", name="Sign in", exact=True).wait_for()
 
-    assert tab.page.get_by_role("dialog").count() == 0
-    assert tab.page.get_by_role("link", name="Queues", exact=True).count() == 0
+    expect(tab.page.get_by_role("dialog")).to_have_count(0)
+    expect(tab.page.get_by_role("link", name="Queues", exact=True)).to_have_count(0)
     assert tab.faults == []
 
 
@@ -131,7 +131,7 @@ def test_another_user_who_signs_in_begins_anew(tab: Tab, browser: Any, closed: N
     tab.sign_in(key["AWS_ACCESS_KEY_ID"], key["AWS_SECRET_ACCESS_KEY"])
     tab.page.get_by_role("link", name="other", exact=True).wait_for()
 
-    assert tab.page.get_by_label("Body", exact=True).count() == 0
+    expect(tab.page.get_by_label("Body", exact=True)).to_have_count(0)
     assert posted(tab, "/messages")[1:] == []
 
 

@@ -68,7 +68,7 @@ def replaced(service: NodeProcess, count: int, verb: str) -> None:
         assert status == 200 or "is still given the messages of part" in said["error"], said
         return status == 200
 
-    eventually(is_done, within=60.0)
+    eventually(is_done)
     parts = fleet(service, "parts", "q.fifo")["parts"]
     assert sum(part["state"] == "open" for part in parts) == count
 

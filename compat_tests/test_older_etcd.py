@@ -32,14 +32,14 @@ def _client(cluster: ClusterProcess, host: str) -> Any:
 @pytest.fixture
 def restored(tmp_path: Path) -> Iterator[ClusterProcess]:
     """A cluster over the data that etcd had before the queues `lost-...` were made."""
-    first = ClusterProcess(tmp_path).start(seconds=120)
+    first = ClusterProcess(tmp_path).start()
     _client(first, "a").create_queue(QueueName="kept")
     first.stop()
     snapshot = tmp_path / "snapshot"
     for member in MEMBERS:
         shutil.copytree(first.data / member, snapshot / member)
 
-    second = ClusterProcess(tmp_path, credentials=first.credentials).start(seconds=120)
+    second = ClusterProcess(tmp_path, credentials=first.credentials).start()
     client = _client(second, "a")
     for number in range(3):
         made = client.create_queue(QueueName=f"lost-{number}", Attributes=UNSEALED)["QueueUrl"]
@@ -55,7 +55,7 @@ def restored(tmp_path: Path) -> Iterator[ClusterProcess]:
         tmp_path,
         credentials=first.credentials,
         variables={"HOLDFAST_CONFIG": str(configuration)},
-    ).start(seconds=120)
+    ).start()
     yield third
     third.close()
 

@@ -564,7 +564,7 @@ class FullLoad(Load):
         assert len({each["MessageId"] for each in found}) <= self.most
         both = self.source, self.letters
         eventually(lambda: sum(sum(self.world.counts(url)) for url in both) == self.spent)
-        dead = [each for url in both for each in self.world.receive_all(url, VisibilityTimeout=60)]
+        dead = [each for url in both for each in self.world.receive_all(url)]
         assert {*bodies(dead)} == {*map(str, range(self.spent))}
 
 

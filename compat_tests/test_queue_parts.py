@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
-from compat_tests.facade import Credentials, counts, eventually, receive, receive_count
+from compat_tests.facade import PATIENCE_S, Credentials, counts, eventually, receive, receive_count
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.pages import ask
 
@@ -265,7 +265,7 @@ def test_a_poll_that_began_before_the_split_gets_what_is_sent_to_any_part(
     fleet(service, "split", "q", "--parts", "3")
     for number in range(20):
         client.call("SendMessage", QueueUrl=url, MessageBody=str(number))
-    thread.join(30)
+    thread.join(PATIENCE_S)
 
     assert not thread.is_alive()
     assert sorted(found) == sorted(map(str, range(20)))

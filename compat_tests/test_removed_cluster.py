@@ -32,7 +32,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     process = FleetProcess(
         tmp_path_factory.mktemp("fleet"), "--aws-waits", "off", "--restore-deleted-s", "0"
     )
-    yield process.start(seconds=180)
+    yield process.start()
     process.close()
 
 
@@ -81,26 +81,24 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
         assert f"has 1 parts of queues, one of queue {leaving[0]}" in said
         for name in leaving:
             gateway.call("DeleteQueue", QueueUrl=urls.pop(name))
-        eventually(lambda: emptied(fleet)["stays"] == "", within=60)
+        eventually(lambda: emptied(fleet)["stays"] == "")
         assert "Ask a host of another cluster" in refusal(fleet, "d", "remove-cluster", "2")
         removed: Any = asked(fleet, "b", "remove-cluster", "2")
         assert removed == {"number": 2, "name": "cluster-2", "hosts": list(SECOND)}
-        eventually(lambda: not any(runs(fleet, name) for name in SECOND), within=60)
+        eventually(lambda: not any(runs(fleet, name) for name in SECOND))
         for number in range(4):
             name = f"later-{number}"
             url = made(gateway, name)
             assert shard_of(fleet, name) <= 2
             gateway.call("SendMessage", QueueUrl=url, MessageBody=name)
-            assert bodies(gateway, url, WaitTimeSeconds=5) == [name]
+            assert bodies(gateway, url, WaitTimeSeconds=20) == [name]
     finally:
         used.end()
     assert used.failures == []
     assert used.received == used.sent, "each message once"
     eventually(lambda: [each["number"] for each in fleet.seen_by("a")["clusters"]] == [1])
     log = fleet.data / "e.log"
-    eventually(
-        lambda: "was removed from the fleet. Its hosts do not start" in log.read_text(), within=90
-    )
+    eventually(lambda: "was removed from the fleet. Its hosts do not start" in log.read_text())
     found = audit(fleet, "removeCluster")
     assert [line["details"]["cluster"] for line in found if line["outcome"] == "ok"] == [2], found
 

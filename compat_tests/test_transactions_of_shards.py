@@ -231,7 +231,7 @@ def test_failovers_make_no_half_transaction_of_several_shards(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = ClusterProcess(tmp_path_factory.mktemp("cluster"), "--aws-waits", "off")
-    service.start(seconds=120)
+    service.start()
     try:
         holdfast = transacting(service.url, service.credentials, tmp_path, monkeypatch)
         service.parts.wait_until_healthy(service.credentials)

@@ -37,7 +37,7 @@ SECOND = "worker-2"
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     folder = tmp_path_factory.mktemp("hosts")
     process = ClusterProcess(folder, "--aws-waits", "off", "--workers", str(WORKERS))
-    yield process.start(seconds=180)
+    yield process.start()
     process.close()
 
 
@@ -129,7 +129,7 @@ def test_a_host_is_drained_with_its_workers_and_shows_the_metrics_of_all(
 
 def test_a_worker_that_is_killed_comes_back_with_everything(hosts: ClusterProcess) -> None:
     wait_until_all_lead(hosts)
-    client = connect(hosts.url, hosts.credentials, retries={"mode": "standard", "max_attempts": 4})
+    client = connect(hosts.url, hosts.credentials, retries={"mode": "standard", "max_attempts": 10})
     urls = [client.create_queue(QueueName=f"kept{number}")["QueueUrl"] for number in range(QUEUES)]
     for url in urls:
         client.send_message(QueueUrl=url, MessageBody="kept")

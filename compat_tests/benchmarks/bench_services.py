@@ -47,7 +47,6 @@ SERVICES = (*HOLDFAST, "goaws", *ELASTICMQ, *static_answer.SERVERS, "moto")
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
-_CLUSTER_START_SECONDS = 120.0
 _MOTO_CREDENTIALS = Credentials("any", "any", "us-east-1")
 """Moto checks no signature, but reads from it which AWS service the request is for."""
 
@@ -85,7 +84,7 @@ def beside_one(measured: Callable[[NodeProcess], Coroutine[Any, Any, T]], *argum
 def _cluster(name: str, folder: Path) -> Iterator[Endpoint]:
     process = ClusterProcess(folder, variables={"HOLDFAST_SHARDS": "1"})
     try:
-        process.start(seconds=_CLUSTER_START_SECONDS)
+        process.start()
         process.parts.wait_until_healthy(process.credentials)
         leader, found = process.parts.leader(), process.parts.cluster()
         followers = tuple(found.processes[host] for host in HOSTS if host != leader)

@@ -312,7 +312,7 @@ def _in_a_fleet(measure: Callable[[FleetProcess], list[Figure]]) -> list[Figure]
     with tempfile.TemporaryDirectory() as folder:
         fleet = FleetProcess(Path(folder), "--aws-waits", "off")
         try:
-            return measure(fleet.start(seconds=180))
+            return measure(fleet.start())
         finally:
             with suppress(AssertionError):
                 fleet.stop()

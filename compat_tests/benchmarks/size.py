@@ -303,7 +303,7 @@ class _Run:
 
     def _start(self, moment: str) -> None:
         begun = time.monotonic()
-        self._node.start(seconds=60)
+        self._node.start()
         taken = time.monotonic() - begun
         self._endpoint = self._endpoint._replace(pid=self._node.pid)
         self._note(moment, {}, taken)

@@ -396,7 +396,7 @@ def main() -> int:
             variables={"HOLDFAST_AWS_WAITS": "off"},
         )
         stack.callback(cluster.close)
-        cluster.start(seconds=180)
+        cluster.start()
         hosts, chance = _hosts(cluster.parts), random.Random(options.seed)
         run = Run(
             cluster,

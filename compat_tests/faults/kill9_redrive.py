@@ -54,7 +54,7 @@ class Redrive:
         variables = {"HOLDFAST_AWS_WAITS": "off"}
         self._node: NodeProcess
         if options.cluster:
-            self._node = ClusterProcess(folder, variables=variables).start(seconds=120)
+            self._node = ClusterProcess(folder, variables=variables).start()
         else:
             shards = ("--shards", str(options.shards)) if options.shards > 1 else ()
             self._node = NodeProcess(folder, *shards, variables=variables).start()

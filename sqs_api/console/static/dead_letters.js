@@ -47,7 +47,7 @@ export async function showDeadLetters({ view, query, signal, fail }) {
       page.queues.length > 0
         ? table(listing.columns(COLUMNS), rowsOf(page, state.tag, depths), "Dead-letter queues")
         : el("p", { class: "empty" }, nothing()),
-      listing.pager(page.next),
+      listing.pager(page.next, list.state),
       command(listDeadLetters(state)),
     ];
   }

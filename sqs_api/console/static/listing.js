@@ -54,10 +54,16 @@ export class Listing {
     return { sort: this.state.sort, reverse: this.state.reverse !== "" };
   }
 
-  /** Links to the pages beside this one. */
-  pager(next) {
+  /**
+   * Links to the pages beside this one. While another question waits for its answer, `next` is of an older one.
+   *
+   * @param {string | null} next
+   * @param {{isOther: boolean}} answer
+   */
+  pager(next, answer) {
     const { path, defaults, state } = this;
     const goOn = () => {
+      if (answer.isOther) return;
       Object.assign(state, { after: next });
       enter(path, state, defaults);
       this.ask();

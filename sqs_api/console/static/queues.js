@@ -97,7 +97,7 @@ export async function showQueues({ view, query, signal, fail }) {
       page.queues.length > 0
         ? table(listing.columns(shown), page.queues.map((queue) => queueRow(queue, depths, shown, tagCells(queue))), "Queues")
         : nothing(),
-      listing.pager(page.next),
+      listing.pager(page.next, list.state),
       command(listQueues(state)),
     ];
   }
