@@ -19,6 +19,7 @@ from visibility.contract.errors import OverLimit, QueueDoesNotExist
 from visibility.contract.limits import HELD_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
+from visibility.contract.naming import is_fifo_name
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
@@ -45,6 +46,12 @@ from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import Settling
 from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
+from visibility.rules.waiting_sends import (
+    WAITING_BEHIND_MAX,
+    Load,
+    load_beside_waiting,
+    queues_away,
+)
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, TARGET_SHARE
 from visibility.state.places import add_size, count, join_delayed, leave, leave_delayed
@@ -111,11 +118,17 @@ class Departures:
 
     def has_room_in(self, part: int, size: int = 0) -> bool:
         """The same, for messages that leave the rest of the outbox to others; `size` is that of one
-        that must not exceed it."""
+        that must not exceed it. What waits for deleted queues does not count to a part."""
         outbox = self._shard.outbox
+        load = Load(len(outbox.departures), outbox.size)
+        if self._fit(load, part, size):
+            return True
+        return part > 1 and self._fit(load_beside_waiting(self._shard), part, size)
+
+    def _fit(self, load: Load, part: int, size: int) -> bool:
         return (
-            len(outbox.departures) + len(self._departures) < OUTBOX_MESSAGES_MAX // part
-            and outbox.size + self._size + size < OUTBOX_BYTES_MAX // part
+            load.messages + len(self._departures) < OUTBOX_MESSAGES_MAX // part
+            and load.size + self._size + size < OUTBOX_BYTES_MAX // part
         )
 
     def add(
@@ -178,23 +191,29 @@ def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Out
     assert isinstance(operation, ReadOutbox)
     page: list[Arrival] = []
     size = 0
-    is_away: dict[str, bool] = {}
-    for number, departure in shard.outbox.departures.items():
-        if departure.to_shard != operation.to_shard or number in shard.outbox.unasked:
-            continue
+    outbox, away = shard.outbox, queues_away(shard)
+    first_to: dict[tuple[str, bytes], int] = {}
+    """The shard to which the first send of a FIFO group goes."""
+    waits = False
+    for number, departure in outbox.departures.items():
         if departure.sent is not None:
-            arn = departure.target_arn
-            if arn not in is_away:
-                exists = shard.definitions.queue_of_arn(arn) is not None
-                is_away[arn] = not exists and _waits(shard, departure)
-            if is_away[arn]:
+            is_next = True
+            if _keeps_order(departure):
+                first = first_to.setdefault(_group_of(departure), departure.to_shard)
+                is_next = first == departure.to_shard
+            if departure.to_shard != operation.to_shard:
+                continue
+            is_late = outbox.next_number - number > WAITING_BEHIND_MAX
+            if not is_next or (departure.target_arn in away and not is_late):
+                waits = True
                 continue  # in its place, behind which others go on
+        elif departure.to_shard != operation.to_shard or number in outbox.unasked:
+            continue
         if len(page) == PAGE_MESSAGES or size >= _PAGE_BYTES:
             break
         page.append(departure.arrival(number))
         size += len(page[-1].message.data)
-    floors = shard.outbox.floors(operation.to_shard)
-    return OutboxPage(page, floors, waits=any(is_away.values())), ()
+    return OutboxPage(page, outbox.floors(operation.to_shard), waits), ()
 
 
 def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -236,6 +255,8 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     if full:
         events.append(TargetsFull(THE_SHARD, stamp.now_ms, list(dict.fromkeys(full))))
     if renewed:
+        cleared = {number for each in by_queue.values() for number in each.settled}
+        renewed = _in_order(shard, renewed, cleared, stamp)
         origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
         again = [msgspec.structs.replace(each, origin=origin) for each in renewed.values()]
         first = shard.outbox.next_number
@@ -247,6 +268,39 @@ def _waits(shard: ShardState, departure: Departure) -> bool:
     """True if the queue that a transaction sent to may come back with its messages; then this one
     is to be among them."""
     return shard.definitions.keeps(departure.target_arn)
+
+
+def _keeps_order(departure: Departure) -> bool:
+    """True for a send of a transaction to a FIFO queue."""
+    return departure.sent is not None and is_fifo_name(departure.target_arn)
+
+
+def _group_of(departure: Departure) -> tuple[str, bytes]:
+    return departure.target_arn, departure.arriving.group
+
+
+def _in_order(
+    shard: ShardState, renewed: dict[int, Departure], cleared: Set[int], stamp: Stamp
+) -> dict[int, Departure]:
+    """With the sends to the same FIFO groups that are behind them in the outbox: these get new
+    numbers, too, and go to the part of their group.
+
+    Nobody has taken any of these. Sends of a group that go elsewhere are not delivered before it,
+    and where the first one was refused, so were the others, or they were not there yet.
+    """
+    first: dict[tuple[str, bytes], int] = {}
+    for number, departure in renewed.items():
+        if _keeps_order(departure):
+            group = _group_of(departure)
+            first[group] = min(number, first.get(group, number))
+    if not first:
+        return renewed
+    found = dict(renewed)
+    for number, departure in shard.outbox.departures.items():
+        if number not in renewed and number not in cleared and _keeps_order(departure):
+            if number > first.get(_group_of(departure), number):
+                found[number] = _to_another_part(shard, departure, stamp) or departure
+    return dict(sorted(found.items()))
 
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
