@@ -52,6 +52,8 @@ _URL_MAX = 1_024
 _KINDS = (SendMessage, DeleteMessage)
 _request_of = attrgetter("request")
 _log = structlog.get_logger("forwarding")
+_NOT_ENCODED = (msgspec.MsgspecError, TypeError, ValueError, LookupError, OverflowError)
+"""What encoders raise."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode_single = msgspec.msgpack.Decoder(list[bytes | Refused]).decode
 
@@ -112,7 +114,7 @@ class Gathered:
                 some = tickets[begin : begin + _REQUESTS_MAX]
                 try:
                     self._send_some(host, shard, context, some)
-                except Exception:  # a bug, which must not keep the others
+                except _NOT_ENCODED:  # a bug, which must not keep the others
                     _log.exception("requests_not_encoded", peer=host, shard=shard)
                     for ticket, _ in some:
                         self._give_up(ticket, "not_encoded")
@@ -163,7 +165,7 @@ class Bundle:
             return
         try:
             self._call.answer(self._outcomes())
-        except Exception:  # a bug: each is asked for again by itself
+        except _NOT_ENCODED:  # a bug: each is asked for again by itself
             _log.exception("answers_not_encoded", peer=self._call.peer)
             self._call.refuse(Reason.FULL, "its answers cannot be encoded")
 

@@ -19,7 +19,6 @@ from visibility.contract.errors import OverLimit, QueueDoesNotExist
 from visibility.contract.limits import HELD_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
-from visibility.contract.naming import is_fifo_name
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
@@ -46,6 +45,7 @@ from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import Settling
 from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
+from visibility.rules.send_order import InTurn, those_behind
 from visibility.rules.waiting_sends import (
     WAITING_BEHIND_MAX,
     Load,
@@ -191,24 +191,17 @@ def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Out
     assert isinstance(operation, ReadOutbox)
     page: list[Arrival] = []
     size = 0
-    outbox, away = shard.outbox, queues_away(shard)
-    first_to: dict[tuple[str, bytes], int] = {}
-    """The shard to which the first send of a FIFO group goes."""
+    outbox, away, in_turn = shard.outbox, queues_away(shard), InTurn()
     waits = False
     for number, departure in outbox.departures.items():
-        if departure.sent is not None:
-            is_next = True
-            if _keeps_order(departure):
-                first = first_to.setdefault(_group_of(departure), departure.to_shard)
-                is_next = first == departure.to_shard
-            if departure.to_shard != operation.to_shard:
-                continue
-            is_late = outbox.next_number - number > WAITING_BEHIND_MAX
-            if not is_next or (departure.target_arn in away and not is_late):
-                waits = True
-                continue  # in its place, behind which others go on
-        elif departure.to_shard != operation.to_shard or number in outbox.unasked:
+        is_next = in_turn.may_go(departure)
+        if departure.to_shard != operation.to_shard or number in outbox.unasked:
             continue
+        if departure.sent is not None and departure.target_arn in away:
+            is_next &= outbox.next_number - number > WAITING_BEHIND_MAX
+        if not is_next:
+            waits = True
+            continue  # in its place, behind which others go on
         if len(page) == PAGE_MESSAGES or size >= _PAGE_BYTES:
             break
         page.append(departure.arrival(number))
@@ -256,11 +249,12 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         events.append(TargetsFull(THE_SHARD, stamp.now_ms, list(dict.fromkeys(full))))
     if renewed:
         cleared = {number for each in by_queue.values() for number in each.settled}
-        renewed = _in_order(shard, renewed, cleared, stamp)
+        for number, departure in list(those_behind(shard.outbox, renewed, cleared)):
+            renewed[number] = _to_another_part(shard, departure, stamp) or departure
         origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
-        again = [msgspec.structs.replace(each, origin=origin) for each in renewed.values()]
-        first = shard.outbox.next_number
-        events.append(DeparturesRenewed(THE_SHARD, list(renewed), first, again))
+        numbers = sorted(renewed)
+        again = [msgspec.structs.replace(renewed[each], origin=origin) for each in numbers]
+        events.append(DeparturesRenewed(THE_SHARD, numbers, shard.outbox.next_number, again))
     return None, tuple(events)
 
 
@@ -268,39 +262,6 @@ def _waits(shard: ShardState, departure: Departure) -> bool:
     """True if the queue that a transaction sent to may come back with its messages; then this one
     is to be among them."""
     return shard.definitions.keeps(departure.target_arn)
-
-
-def _keeps_order(departure: Departure) -> bool:
-    """True for a send of a transaction to a FIFO queue."""
-    return departure.sent is not None and is_fifo_name(departure.target_arn)
-
-
-def _group_of(departure: Departure) -> tuple[str, bytes]:
-    return departure.target_arn, departure.arriving.group
-
-
-def _in_order(
-    shard: ShardState, renewed: dict[int, Departure], cleared: Set[int], stamp: Stamp
-) -> dict[int, Departure]:
-    """With the sends to the same FIFO groups that are behind them in the outbox: these get new
-    numbers, too, and go to the part of their group.
-
-    Nobody has taken any of these. Sends of a group that go elsewhere are not delivered before it,
-    and where the first one was refused, so were the others, or they were not there yet.
-    """
-    first: dict[tuple[str, bytes], int] = {}
-    for number, departure in renewed.items():
-        if _keeps_order(departure):
-            group = _group_of(departure)
-            first[group] = min(number, first.get(group, number))
-    if not first:
-        return renewed
-    found = dict(renewed)
-    for number, departure in shard.outbox.departures.items():
-        if number not in renewed and number not in cleared and _keeps_order(departure):
-            if number > first.get(_group_of(departure), number):
-                found[number] = _to_another_part(shard, departure, stamp) or departure
-    return dict(sorted(found.items()))
 
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
