@@ -37,7 +37,7 @@ def alerts(path: Path) -> Iterator[tuple[str, str]]:
     for group in yaml.safe_load(path.read_text())["groups"]:
         for rule in group["rules"]:
             assert rule["annotations"]["summary"]
-            assert rule["labels"]["severity"] in {"warning", "critical"}
+            assert rule["labels"]["severity"] in {"info", "warning", "critical"}
             yield rule["alert"], rule["expr"]
 
 

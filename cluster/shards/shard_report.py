@@ -102,7 +102,10 @@ class ShardReport(msgspec.Struct, frozen=True):
     outbox: int = 0
     """Messages on their way to other shards, and questions about transactions."""
     outbox_since_ms: int = 0
-    """When the oldest of them left its queue or was asked, 0 for none."""
+    """When the oldest of them left its queue or was asked, 0 for none; one that waits for a deleted
+    queue does not count."""
+    outbox_waiting: int = 0
+    """Sends of transactions that wait for a deleted queue, which may be restored."""
     prepared: int = 0
     """Messages that stay in flight until another shard has decided a transaction."""
 

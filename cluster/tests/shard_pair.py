@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cluster.tests.driver import Driver
 from cluster.tests.row_consistency import check_rows
-from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
+from visibility.contract.errors import QueueError
+from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import Operation
-from visibility.contract.outcomes import Accepted, Answer, OutboxPage
+from visibility.contract.outcomes import Accepted, Answer, OutboxPage, Transacted
 from visibility.contract.stored_message import Arrival
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.departures import ClearOutbox, ReadOutbox
+from visibility.rules.transactions import TransactedEntry, TransactMessages
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
+
+TOKEN, DIGEST = b"t" * 16, b"d" * 16
 
 
 class ShardPair:
@@ -76,6 +82,31 @@ class ShardPair:
     def delete(self, queue: QueueDefinition, receipt: Receipt) -> None:
         self._of(queue).submit(prepared.delete(queue, receipt))
         self.check()
+
+    def transact(
+        self,
+        entries: Sequence[tuple[QueueDefinition, Content | Receipt]],
+        *,
+        at: int = 0,
+        token: bytes = TOKEN,
+        digest: bytes = DIGEST,
+        delay_s: int | None = None,
+    ) -> Transacted | QueueError:
+        """Have a shard decide a transaction of these sends and deletes."""
+        rows = [
+            TransactedEntry(
+                queue.queue_id, queue.version, delay_s if isinstance(part, Content) else None
+            )
+            for queue, part in entries
+        ]
+        operation = TransactMessages(rows, token, digest)
+        request = prepared.prepared(the_shard(at), operation, [part for _, part in entries])
+        reply = self.shards[at].submit(request)
+        self.check()
+        if reply.refusal is not None:
+            return reply.refusal
+        assert isinstance(reply.answer, Transacted)
+        return reply.answer
 
     def counters(self, queue: QueueDefinition) -> QueueCounters:
         answer = self._of(queue).submit(prepared.counters(queue)).answer

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import msgspec
 import pytest
 
 from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.tests.driver import Reply
-from cluster.tests.shard_pair import ShardPair, in_shard
+from cluster.tests.shard_pair import DIGEST, TOKEN, ShardPair, in_shard
 from visibility.contract.errors import (
     IdempotentParameterMismatch,
     Moved,
-    QueueError,
     ServiceUnavailable,
 )
 from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt, Request
@@ -26,13 +24,10 @@ from visibility.rules.transactions import (
     NOT_SETTLED,
     SETTLING_MS,
     FindTransaction,
-    TransactedEntry,
-    TransactMessages,
 )
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 
-TOKEN, DIGEST = b"t" * 16, b"d" * 16
 Done = tuple[QueueDefinition, Content | Receipt]
 
 
@@ -61,32 +56,6 @@ def _here(pair: ShardPair) -> Done:
     return queue, _content(queue, "here")
 
 
-def _answer(
-    pair: ShardPair,
-    entries: Sequence[Done],
-    *,
-    at: int = 0,
-    token: bytes = TOKEN,
-    digest: bytes = DIGEST,
-    delay_s: int | None = None,
-) -> Transacted | QueueError:
-    rows = [
-        TransactedEntry(
-            queue.queue_id, queue.version, delay_s if isinstance(part, Content) else None
-        )
-        for queue, part in entries
-    ]
-    operation = TransactMessages(rows, token, digest)
-    request = prepared.prepared(the_shard(at), operation, [part for _, part in entries])
-    reply = pair.shards[at].submit(request)
-    pair.check()
-    refusal = reply.refusal
-    if refusal is not None:
-        return refusal
-    assert isinstance(reply.answer, Transacted)
-    return reply.answer
-
-
 def _accepted(
     pair: ShardPair,
     *entries: Done,
@@ -94,14 +63,14 @@ def _accepted(
     token: bytes = TOKEN,
     delay_s: int | None = None,
 ) -> Transacted:
-    answer = _answer(pair, entries, at=at, token=token, delay_s=delay_s)
+    answer = pair.transact(entries, at=at, token=token, delay_s=delay_s)
     assert isinstance(answer, Transacted)
     assert not answer.reasons
     return answer
 
 
 def _cancelled(pair: ShardPair, *entries: Done, at: int = 0) -> list[str]:
-    answer = _answer(pair, entries, at=at)
+    answer = pair.transact(entries, at=at)
     assert isinstance(answer, Transacted)
     assert not answer.sent
     return [code for code, _ in answer.reasons]
@@ -220,7 +189,7 @@ def test_a_repeat_without_the_token_consumes_nothing_and_produces_nothing() -> N
     ((_, receipt),) = pair.received(orders)
     entries = (orders, receipt), (other, _content(other, "made"))
     _accepted(pair, *entries)
-    answer = _answer(pair, entries, token=b"u" * 16)
+    answer = pair.transact(entries, token=b"u" * 16)
     assert isinstance(answer, Transacted)
     assert [code for code, _ in answer.reasons] == ["TransactionConflict", ""]
     assert _visible(pair, other) == 1
@@ -264,7 +233,7 @@ def test_a_token_with_other_content_is_refused() -> None:
     pair = _pair()
     other = _queue(pair, 12)
     _accepted(pair, (other, _content(other, "one")))
-    answer = _answer(pair, [(other, _content(other, "two"))], digest=b"e" * 16)
+    answer = pair.transact([(other, _content(other, "two"))], digest=b"e" * 16)
     assert isinstance(answer, IdempotentParameterMismatch)
     assert _visible(pair, other) == 1
 
@@ -440,8 +409,8 @@ def test_nothing_is_done_before_the_shard_knows_of_a_purge() -> None:
     pair.send("order", to=orders)
     ((_, receipt),) = pair.received(orders)
     successor = pair.queues.purge(orders)
-    assert isinstance(_answer(pair, [(successor, _content(successor, "x"))]), Moved)
-    assert isinstance(_answer(pair, [(successor, receipt)]), Moved)
+    assert isinstance(pair.transact([(successor, _content(successor, "x"))]), Moved)
+    assert isinstance(pair.transact([(successor, receipt)]), Moved)
     pair.shards[0].submit(prepared.purge(orders, successor))
     _accepted(pair, (successor, _content(successor, "x")))
     assert pair.receive(successor) == ["x"]
@@ -479,9 +448,9 @@ def test_a_full_outbox_refuses_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     pair = _pair()
     bills = _queue(pair, 13)
     entries = [_here(pair), *((bills, _content(bills, str(number))) for number in range(3))]
-    assert isinstance(_answer(pair, entries), ServiceUnavailable)
+    assert isinstance(pair.transact(entries), ServiceUnavailable)
     _accepted(pair, *entries[:3])
-    assert isinstance(_answer(pair, entries[:2], token=b"u" * 16), ServiceUnavailable)
+    assert isinstance(pair.transact(entries[:2], token=b"u" * 16), ServiceUnavailable)
     pair.deliver()
     _accepted(pair, *entries[:2], token=b"u" * 16)
 
@@ -490,9 +459,9 @@ def test_a_queue_that_is_unknown_here_or_elsewhere_is_looked_for_again() -> None
     pair = _pair()
     bills = _queue(pair, 13)
     newer = msgspec.structs.replace(bills, version=bills.version + 1)
-    assert isinstance(_answer(pair, [_here(pair), (newer, _content(bills, "bill"))]), Moved)
-    assert isinstance(_answer(pair, [(bills, _content(bills, "bill"))]), Moved)
-    assert isinstance(_answer(pair, [(bills, Receipt(1, 1))]), Moved)
+    assert isinstance(pair.transact([_here(pair), (newer, _content(bills, "bill"))]), Moved)
+    assert isinstance(pair.transact([(bills, _content(bills, "bill"))]), Moved)
+    assert isinstance(pair.transact([(bills, Receipt(1, 1))]), Moved)
 
 
 def test_a_throttled_queue_cancels() -> None:

@@ -148,7 +148,13 @@ def _outboxes(reports: list[ShardReport], now_s: float) -> Iterator[Metric]:
     )
     age = GaugeMetricFamily(
         "holdfast_outbox_age_seconds",
-        "Time since the oldest of them left its queue or was asked.",
+        "Time since the oldest of them left its queue or was asked; without those that wait for a "
+        "deleted queue.",
+        labels=("shard",),
+    )
+    waiting = GaugeMetricFamily(
+        "holdfast_outbox_waiting_messages",
+        "Those of transactions that wait for a deleted queue, which may be restored.",
         labels=("shard",),
     )
     prepared = GaugeMetricFamily(
@@ -160,8 +166,9 @@ def _outboxes(reports: list[ShardReport], now_s: float) -> Iterator[Metric]:
         since_s = shard.outbox_since_ms / 1000
         messages.add_metric((str(shard.number),), shard.outbox)
         age.add_metric((str(shard.number),), max(0.0, now_s - since_s) if since_s else 0.0)
+        waiting.add_metric((str(shard.number),), shard.outbox_waiting)
         prepared.add_metric((str(shard.number),), shard.prepared)
-    yield from (messages, age, prepared)
+    yield from (messages, age, waiting, prepared)
 
 
 def _sum_of(reports: list[ShardReport], name: str) -> int:

@@ -225,6 +225,22 @@ def plans(dying: Dying) -> list[tuple[int, int]]:
     return found
 
 
+def test_a_page_opens_fewer_notes_if_they_tell_many_failures_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Turn is as short as with notes of few."""
+    monkeypatch.setattr(failure_pages, "_CELLS_AS_ONE", 1)
+    monkeypatch.setattr(failure_pages, "_COST_MAX", 12)
+    steps = []
+    for kinds in ("BCDEF", "B"):  # a note has up to five of them, or one
+        dying = Dying(monkeypatch, kinds=kinds)
+        dying.note(range(SPANS))
+        plan = plans(dying)
+        assert sum(passed for _, passed in plan) == SPANS * IN_SPAN
+        steps.append(len(plan))
+    assert steps[0] > steps[1]
+
+
 @pytest.mark.parametrize(
     "note",
     [

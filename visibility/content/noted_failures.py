@@ -38,6 +38,8 @@ class Noted(NamedTuple):
     """A bit for each message."""
     chosen: Sequence[int]
     """Those that have a failure, or may have it, in order."""
+    cells: int
+    """Number of failures and more that were compared."""
 
 
 def noted(note: FailureNote, content: bytes, failure_id: str) -> Noted | None:
@@ -52,13 +54,14 @@ def noted(note: FailureNote, content: bytes, failure_id: str) -> Noted | None:
             if cell.signs is None or Failure(cell.signs).failure_id == failure_id
         }
         if not wanted:
-            return Noted(bits, ())
+            return Noted(bits, (), len(found.cells))
         offsets = offsets_of(note.sequences)
         cells = array("H", zlib.decompress(found.columns)[: 2 * len(offsets)])
         if sys.byteorder == "big":
             cells.byteswap()
         pairs = zip(offsets, cells, strict=True)
-        return Noted(bits, array("H", (offset for offset, cell in pairs if cell in wanted)))
+        chosen = array("H", (offset for offset, cell in pairs if cell in wanted))
+        return Noted(bits, chosen, len(found.cells))
     except (msgspec.MsgspecError, zlib.error, ValueError):
         return None
 

@@ -199,7 +199,8 @@ class AttemptKnown(msgspec.Struct, frozen=True):
 
 class OutboxPage(msgspec.Struct, frozen=True):
     """The next messages of an outbox for a shard; by origin, the number below which it holds none
-    for that shard. `waits` if it holds some for a deleted queue that can be restored."""
+    for that shard. `waits` if it holds some for a deleted queue that can be restored, or behind
+    others that go elsewhere first."""
 
     arrivals: list[Arrival]
     floors: list[tuple[bytes, int]]

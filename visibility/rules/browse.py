@@ -13,7 +13,7 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.failure_pages import FailurePage, FailureWalk
+from visibility.rules.failure_pages import FailureWalk
 from visibility.rules.hold_messages import held_leases, needs_release
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
@@ -30,6 +30,7 @@ SEARCHED_MAX = 400
 """Limit of the messages that a page with a filter looks at: about a millisecond."""
 _DECODED_AS = 4
 """Cost of a message that is decoded, in messages that are not."""
+_OPENED_MAX = SEARCHED_MAX // _DECODED_AS
 _SEARCHED_BYTES = 1 << 20
 """Limit of their rows, unless the first one is larger."""
 
@@ -144,13 +145,12 @@ def _searched(
     until = max(end + 1, first)
     if wanted.failure is not None:
         walk = FailureWalk(shard, queue, wanted.failure, Walked())
-        noted = walk.page(first, until, messages=limit, size=_PAGE_BYTES)
-        if isinstance(noted, FailurePage):
-            shown = [_as_present(shard, order, queue, *each) for each in noted.messages]
-            matching = [each for each in shown if is_wanted(wanted, each)]
-            token = (0, noted.cursor - 1) if noted.cursor < until else None
-            return BrowsedPage(matching, token, end, noted.looked_at(noted.cursor))
-        until = noted
+        page = walk.page(first, until, messages=_OPENED_MAX, size=_SEARCHED_BYTES)
+        shown = [_as_present(shard, order, queue, *each) for each in page.messages]
+        matching = [each for each in shown if is_wanted(wanted, each)]
+        cursor = page.cursor if len(matching) <= limit else matching[limit].sequence
+        token = (0, cursor - 1) if cursor < until else None
+        return BrowsedPage(matching[:limit], token, end, page.looked_at(cursor))
     found: list[Browsed] = []
     looked_at = size = cost = 0
     for sequence, row_bytes, message in shard.rows.search_line(queue, first, until, part):
@@ -164,7 +164,7 @@ def _searched(
             each = _as_present(shard, order, queue, sequence, message)
             if is_wanted(wanted, each):
                 found.append(each)
-    return BrowsedPage(found, (0, until - 1) if until <= end else None, end, looked_at)
+    return BrowsedPage(found, None, end, looked_at)
 
 
 def is_wanted(wanted: MessageFilter, found: Browsed) -> bool:

@@ -45,6 +45,13 @@ from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import Settling
 from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
+from visibility.rules.send_order import InTurn, those_behind
+from visibility.rules.waiting_sends import (
+    WAITING_BEHIND_MAX,
+    Load,
+    load_beside_waiting,
+    queues_away,
+)
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, TARGET_SHARE
 from visibility.state.places import add_size, count, join_delayed, leave, leave_delayed
@@ -111,11 +118,17 @@ class Departures:
 
     def has_room_in(self, part: int, size: int = 0) -> bool:
         """The same, for messages that leave the rest of the outbox to others; `size` is that of one
-        that must not exceed it."""
+        that must not exceed it. What waits for deleted queues does not count to a part."""
         outbox = self._shard.outbox
+        load = Load(len(outbox.departures), outbox.size)
+        if self._fit(load, part, size):
+            return True
+        return part > 1 and self._fit(load_beside_waiting(self._shard), part, size)
+
+    def _fit(self, load: Load, part: int, size: int) -> bool:
         return (
-            len(outbox.departures) + len(self._departures) < OUTBOX_MESSAGES_MAX // part
-            and outbox.size + self._size + size < OUTBOX_BYTES_MAX // part
+            load.messages + len(self._departures) < OUTBOX_MESSAGES_MAX // part
+            and load.size + self._size + size < OUTBOX_BYTES_MAX // part
         )
 
     def add(
@@ -178,23 +191,22 @@ def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Out
     assert isinstance(operation, ReadOutbox)
     page: list[Arrival] = []
     size = 0
-    is_away: dict[str, bool] = {}
-    for number, departure in shard.outbox.departures.items():
-        if departure.to_shard != operation.to_shard or number in shard.outbox.unasked:
+    outbox, away, in_turn = shard.outbox, queues_away(shard), InTurn()
+    waits = False
+    for number, departure in outbox.departures.items():
+        is_next = in_turn.may_go(departure)
+        if departure.to_shard != operation.to_shard or number in outbox.unasked:
             continue
-        if departure.sent is not None:
-            arn = departure.target_arn
-            if arn not in is_away:
-                exists = shard.definitions.queue_of_arn(arn) is not None
-                is_away[arn] = not exists and _waits(shard, departure)
-            if is_away[arn]:
-                continue  # in its place, behind which others go on
+        if departure.sent is not None and departure.target_arn in away:
+            is_next &= outbox.next_number - number > WAITING_BEHIND_MAX
+        if not is_next:
+            waits = True
+            continue  # in its place, behind which others go on
         if len(page) == PAGE_MESSAGES or size >= _PAGE_BYTES:
             break
         page.append(departure.arrival(number))
         size += len(page[-1].message.data)
-    floors = shard.outbox.floors(operation.to_shard)
-    return OutboxPage(page, floors, waits=any(is_away.values())), ()
+    return OutboxPage(page, outbox.floors(operation.to_shard), waits), ()
 
 
 def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -236,10 +248,13 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     if full:
         events.append(TargetsFull(THE_SHARD, stamp.now_ms, list(dict.fromkeys(full))))
     if renewed:
+        cleared = {number for each in by_queue.values() for number in each.settled}
+        for number, departure in list(those_behind(shard.outbox, renewed, cleared)):
+            renewed[number] = _to_another_part(shard, departure, stamp) or departure
         origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
-        again = [msgspec.structs.replace(each, origin=origin) for each in renewed.values()]
-        first = shard.outbox.next_number
-        events.append(DeparturesRenewed(THE_SHARD, list(renewed), first, again))
+        numbers = sorted(renewed)
+        again = [msgspec.structs.replace(renewed[each], origin=origin) for each in numbers]
+        events.append(DeparturesRenewed(THE_SHARD, numbers, shard.outbox.next_number, again))
     return None, tuple(events)
 
 

@@ -23,9 +23,11 @@ from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
 _COST_MAX = 16
-"""Notes that are opened for one page: some milliseconds."""
+"""Notes that are opened for one page: some milliseconds, unless a single one takes longer."""
 _CHOSEN_COST = 4
 """Cost of a note with messages of the failure, in notes without."""
+_CELLS_AS_ONE = 25
+"""Cells that are compared in the time of such a note: one may have thousands."""
 _OFFSETS = (1 << SPAN_BITS) - 1
 
 
@@ -59,17 +61,22 @@ class FailureWalk(NamedTuple):
     failure_id: str
     walked: Walked
 
-    def page(self, first: int, until: int, *, messages: int, size: int) -> FailurePage | int:
+    def page(self, first: int, until: int, *, messages: int, size: int) -> FailurePage:
         """Messages from `first` to before `until`: at most `messages`, fewer once they hold `size`
-        bytes, at least one. Or the sequence up to which there is no note, so that all must be
-        looked at."""
+        bytes, at least one. Where there is no note these are all messages."""
         page = FailurePage([], first, first, {})
         found, at, cost = page.messages, first, 0
         while (span := self._span_from(at)) is not None and (begin := span << SPAN_BITS) < until:
-            known = self._known(span) if cost < _COST_MAX else None
+            known = self.walked.spans.get(span)
+            if known is None and cost < _COST_MAX:
+                known = self._read(span)
+                if known is not None:
+                    self.walked.spans[span] = known
+                    cost += known.cells // _CELLS_AS_ONE
             if known is None:
                 if not page.spans:
-                    return min(begin + _OFFSETS + 1, until)
+                    end = min(begin + _OFFSETS + 1, until)
+                    return self._whole_page(first, end, messages=messages, size=size)
                 return page._replace(cursor=max(at, begin))
             page.spans[span] = known.bits
             cost += _CHOSEN_COST if known.chosen else 1
@@ -91,13 +98,22 @@ class FailureWalk(NamedTuple):
             return span
         return min((each for each in self.queue.spans if each > span), default=None)
 
-    def _known(self, span: int) -> Noted | None:
-        known = self.walked.spans.get(span)
-        if known is None:
-            known = self._read(span)
-            if known is not None:
-                self.walked.spans[span] = known
-        return known
+    def _whole_page(self, first: int, until: int, *, messages: int, size: int) -> FailurePage:
+        queue = self.queue
+        line = self.shard.rows.line(
+            queue.queue_id,
+            first,
+            until,
+            messages=messages,
+            size=size,
+            quarantined=queue.quarantined,
+            spans=queue.spans,
+        )
+        spans: dict[int, int] = {}
+        for sequence, _ in line.messages:
+            span = sequence >> SPAN_BITS
+            spans[span] = spans.get(span, 0) | 1 << (sequence & _OFFSETS)
+        return FailurePage(line.messages, first, line.next_sequence or until, spans)
 
     def _read(self, span: int) -> Noted | None:
         queue = self.queue

@@ -11,7 +11,7 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MovePlan, Planned
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.failure_pages import FailurePage, FailureWalk
+from visibility.rules.failure_pages import FailureWalk
 from visibility.rules.move_steps import Search, edited_in, target_of
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
@@ -65,14 +65,13 @@ def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outco
         planning.refuse(GONE, len(chosen) - len(found))
         return planning.plan(found, None), ()
     first = max(operation.from_sequence, queue.floor)
-    end = until = max(queue.next_sequence, first)
+    until = max(queue.next_sequence, first)
     if planning.may_skip and operation.filter is not None and operation.filter.failure is not None:
         walk = FailureWalk(shard, queue, operation.filter.failure, Walked())
-        noted = walk.page(first, end, messages=_STEP_MESSAGES, size=_FILTERED_BYTES)
-        if isinstance(noted, FailurePage):
-            planning.passed_by(noted.looked_at(noted.cursor) - len(noted.messages))
-            return planning.plan(noted.messages, noted.cursor if noted.cursor < end else None), ()
-        until = noted
+        found_by = walk.page(first, until, messages=_STEP_MESSAGES, size=_FILTERED_BYTES)
+        cursor = found_by.cursor
+        planning.passed_by(found_by.looked_at(cursor) - len(found_by.messages))
+        return planning.plan(found_by.messages, cursor if cursor < until else None), ()
     page = shard.rows.line(
         queue.queue_id,
         first,
@@ -82,8 +81,7 @@ def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outco
         quarantined=queue.quarantined,
         spans=queue.spans,
     )
-    next_sequence = page.next_sequence or (until if until < end else None)
-    return planning.plan(page.messages, next_sequence), ()
+    return planning.plan(page.messages, page.next_sequence), ()
 
 
 class _Planning:

@@ -155,7 +155,7 @@ class _Moving:
         self._departures = Departures(shard, definition, stamp)
         self._freed: dict[bytes, None] = {}
         self._looked_at = 0
-        self._by_notes: FailurePage | None = None
+        self._of_failure: FailurePage | None = None
         self._at = 0
         """The sequence looked at last."""
         self._stayed = 0
@@ -285,8 +285,8 @@ class _Moving:
         """The step. `is_last`: the task ends with it; `is_over`: nothing is left to move;
         `wait_ms`: the pause after a step that changes nothing."""
         now_ms, looked_at = self._stamp.now_ms, self._looked_at
-        if self._by_notes is not None:
-            looked_at = self._by_notes.looked_at(cursor)
+        if self._of_failure is not None:
+            looked_at = self._of_failure.looked_at(cursor)
         task = msgspec.structs.replace(
             self._task,
             moved=self._task.moved + self._moved,
@@ -324,12 +324,8 @@ class _Moving:
             return found, cursor, cursor == len(task.picked)
         first, until = max(task.cursor, self._queue.floor), task.until_sequence
         if task.filter is not None and task.filter.failure is not None:
-            found_by_notes = self._noted(task.filter.failure, first)
-            if isinstance(found_by_notes, FailurePage):
-                self._by_notes = found_by_notes
-                cursor = found_by_notes.cursor
-                return found_by_notes.messages, cursor, cursor >= until
-            until = found_by_notes
+            of_failure = self._of_failure = self._may_have(task.filter.failure, first)
+            return of_failure.messages, of_failure.cursor, of_failure.cursor >= until
         page = self._shard.rows.line(
             self._queue.queue_id,
             first,
@@ -340,9 +336,9 @@ class _Moving:
             spans=self._queue.spans,
         )
         cursor = page.next_sequence or until
-        return page.messages, cursor, cursor >= task.until_sequence
+        return page.messages, cursor, cursor >= until
 
-    def _noted(self, failure_id: str, first: int) -> FailurePage | int:
+    def _may_have(self, failure_id: str, first: int) -> FailurePage:
         """Messages that may have a failure, from a sequence on; see `FailureWalk`."""
         notes, task = self._queue.failure_notes, self._task
         walked = Walked() if notes is None else notes.walked_by(task.task_id)

@@ -56,6 +56,7 @@ from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import DeletesPrepared, MessagesPrepared
 from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
+from visibility.rules.waiting_sends import load_beside_waiting
 from visibility.state.outbox import OUTBOX_MESSAGES_MAX
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -70,7 +71,8 @@ each other's answers."""
 NOT_SETTLED = Transacted([], is_settled=False)
 """The answer then."""
 _OUTBOX_SHARE = 4
-"""Transactions fill up to this part of an outbox, a quarter: the rest is for dead letters."""
+"""Transactions fill up to this part of an outbox, a quarter: the rest is for dead letters. Sends
+that wait for a deleted queue have another quarter."""
 
 
 class TransactedEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -179,7 +181,8 @@ def decide_prepare_deletes(shard: ShardState, request: Request, stamp: Stamp) ->
             if number in outbox.unasked and _is_same(departure, prepared, request):
                 return Prepared(departure.origin, number), ()
             raise Departing()
-    if len(outbox.departures) >= OUTBOX_MESSAGES_MAX // _OUTBOX_SHARE:
+    most = OUTBOX_MESSAGES_MAX // _OUTBOX_SHARE
+    if len(outbox.departures) >= most and load_beside_waiting(shard).messages >= most:
         raise ServiceUnavailable()
     deleting = _Deleting(shard, request, stamp)
     deleting.delete_all()
@@ -368,10 +371,18 @@ class _Transaction(_Deleting):
                     known[1].append(place)
         for target, places in by_queue.values():
             if target.shard == self._number:
-                self._send_here(target, places)
-            else:
-                for place in places:
-                    self._send_elsewhere(target, place)
+                behind = [place for place in places if self._is_behind(target, place)]
+                if len(behind) < len(places):
+                    self._send_here(target, [each for each in places if each not in behind])
+                places = behind
+            for place in places:
+                self._send_elsewhere(target, place)
+
+    def _is_behind(self, target: QueueDefinition, place: int) -> bool:
+        """True if earlier sends of the FIFO group are still on their way, from when its part was
+        not here."""
+        group = self._content(place).group
+        return target.settings.fifo and self._shard.outbox.has_of_group(target.arn, group)
 
     def _part_for(self, queue: QueueDefinition, group: bytes) -> QueueDefinition:
         """The part of a queue that takes a send: one of this shard, if it may be."""

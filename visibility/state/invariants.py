@@ -25,6 +25,17 @@ def check_shard(shard: ShardState) -> None:
     outbox = shard.outbox
     assert list(outbox.departures) == sorted(outbox.departures), "the outbox ascends"
     assert outbox.size == sum(departure.size for departure in outbox.departures.values())
+    sends = Counter(
+        (each.target_arn, each.arriving.group)
+        for each in outbox.departures.values()
+        if each.sent is not None
+    )
+    assert sends == {
+        (arn, group): messages
+        for arn, to_queue in outbox.sends.items()
+        for group, messages in to_queue.groups.items()
+    }
+    assert sum(sends.values()) == sum(each.messages for each in outbox.sends.values())
     queues = shard.queues.values()
     assert shard.hidden == sum(queue.in_flight for queue in queues)
     lines = [line for queue in queues for line in queue.lines]

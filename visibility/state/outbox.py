@@ -22,6 +22,19 @@ TARGET_SHARE = 4
 leaves room for what goes elsewhere."""
 
 
+class Sends:
+    """Sends of transactions to one queue that are in the outbox."""
+
+    __slots__ = ("groups", "messages", "size")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.size = 0
+        """Bytes of content."""
+        self.groups: Counter[bytes] = Counter()
+        """Messages by group."""
+
+
 class Outbox:
     """A shard's outbox. Changed by events and at a start only."""
 
@@ -31,6 +44,7 @@ class Outbox:
         "next_number",
         "origin",
         "origins",
+        "sends",
         "size",
         "transactions",
         "transfers",
@@ -48,6 +62,8 @@ class Outbox:
         """Messages by the id of the queue they go to."""
         self.transactions: Counter[bytes] = Counter()
         """Sends of transactions by token."""
+        self.sends: dict[str, Sends] = {}
+        """The same by the ARN of their queue."""
         self.unasked: dict[int, int] = {}
         """Numbers of prepared deletes whose transaction is not asked about yet, with the instants
         at which that is due; volatile: a new leader asks about all."""
@@ -72,6 +88,10 @@ class Outbox:
         self.by_target[departure.target_queue_id] += 1
         if departure.sent is not None:
             self.transactions[departure.sent.transaction] += 1
+            sends = self.sends.setdefault(departure.target_arn, Sends())
+            sends.messages += 1
+            sends.size += departure.size
+            sends.groups[departure.arriving.group] += 1
         if departure.transfers:
             self.transfers.add((departure.queue_id, departure.handle))
         self.next_number = max(self.next_number, number + 1)
@@ -89,9 +109,21 @@ class Outbox:
             self.transactions[token] -= 1
             if not self.transactions[token]:
                 del self.transactions[token]
+            self._remove_send(departure)
         if departure.transfers:
             self.transfers.discard((departure.queue_id, departure.handle))
         return departure
+
+    def _remove_send(self, departure: Departure) -> None:
+        sends, group = self.sends[departure.target_arn], departure.arriving.group
+        sends.messages -= 1
+        if not sends.messages:
+            del self.sends[departure.target_arn]
+            return
+        sends.size -= departure.size
+        sends.groups[group] -= 1
+        if not sends.groups[group]:
+            del sends.groups[group]
 
     def floors(self, to_shard: int) -> list[tuple[bytes, int]]:
         """By origin, the number below which nothing is left for a shard. O(departures)."""
@@ -102,14 +134,14 @@ class Outbox:
                 floors[departure.origin] = number
         return list(floors.items())
 
-    @property
-    def since_ms(self) -> int:
-        """When the oldest message departed, 0 for none."""
-        return next((each.departed_at_ms for each in self.departures.values()), 0)
-
     def has_of_transaction(self, token: bytes) -> bool:
         """True if sends of the transaction with this token are under way."""
         return token in self.transactions
+
+    def has_of_group(self, arn: str, group: bytes) -> bool:
+        """True if sends of transactions to this group of a queue are under way."""
+        sends = self.sends.get(arn)
+        return sends is not None and group in sends.groups
 
     def prepared(self) -> Iterator[tuple[int, PreparedDeletes]]:
         """(number, deletes) of what is prepared for transactions. O(departures)."""

@@ -26,7 +26,7 @@ from cluster.tests.simulation.disk_of_life import WatchedDisk
 from cluster.tests.simulation.row_folders import RowFolders
 from cluster.tests.simulation.simulated_rows import RowFiles
 from cluster.tests.simulation.simulated_worker import SimulatedEntropy
-from storage.copies.replaced_rows import Replaced
+from storage.copies.replaced_rows import MARK_FILE, Replaced, incoming_of
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.log import Position
@@ -154,9 +154,11 @@ class ShardHost:
 
     @property
     def files(self) -> RowFiles:
-        """The rows on the disk."""
+        """The rows on the disk: where a crash interrupted their replacement, the new ones."""
+        incoming = incoming_of(self.folder)
+        is_replaced = MARK_FILE in self.folders.names(incoming)
         try:
-            return self.folders.rows(self.folder)
+            return self.folders.rows(incoming if is_replaced else self.folder)
         except StoreFailed as error:
             raise AssertionError(f"{self.name}: {error}") from error
 

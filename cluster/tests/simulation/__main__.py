@@ -46,7 +46,7 @@ def main() -> int:
         if outcome.findings:
             failed += 1
             kind = " ARGS=--replicas" * given.replicas + " ARGS=--cluster" * given.cluster
-            kind += " ARGS=--fleet" * given.fleet
+            kind += " ARGS=--fleet" * given.fleet + " ARGS=--flips" * given.flips
             again = f"make simulate SEED={seed}{kind}"
             if given.replication == "async":
                 again = f'make simulate SEED={seed} ARGS="--cluster --replication async"'
