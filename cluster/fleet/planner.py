@@ -126,7 +126,7 @@ class Planner:
             self._last = None
             return
         now_ms = self._now_ms()
-        self._history.observe(fleet.clusters, loads, now_ms)
+        self._history.observe(fleet.clusters, loads, now_ms, fleet.name_of)
         made = plan(fleet, self._history, now_ms, self._parts_before)
         if not any(refusal.wanted == "plan" for refusal in made.refusals):
             self._parts_before = fleet.parts
