@@ -92,11 +92,11 @@ def _hindrance(
     days, peak = peaks.kept_ms / _DAY_MS, peaks.of(queue.name, draft.now_ms)
     if peak / left >= SPLIT_AT:
         return reason(Why.BUSY_LATELY, asked=peak, days=days)
+    if unknown_ms := peaks.unknown_ms(draft.now_ms):
+        return reason(Why.PEAKS_UNKNOWN, days=days, hours=unknown_ms / _HOUR_MS)
     for part, seen in minutes.items():
         if seen < WATCHED_MINUTES:
             return reason(Why.UNSEEN, part=part.number, minutes=seen)
-    if unknown_ms := peaks.unknown_ms(draft.now_ms):
-        return reason(Why.PEAKS_UNKNOWN, days=days, hours=unknown_ms / _HOUR_MS)
     for part in leaving:
         messages = draft.history.parts[queue.queue_id, part.number].last.messages
         if messages:
