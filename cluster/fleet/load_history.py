@@ -58,11 +58,11 @@ class PartSeen:
         self.hot = (self.hot if in_a_row else 0) + 1 if is_hot(shard, load) else 0
         self.last, self.shard, self.at_ms = load, shard.shard, at_ms
         minute = at_ms // MINUTE_MS
-        if self.maxima and self.maxima[-1][0] == minute:
-            load_before = self.maxima.pop()[1]
-            self.maxima.append((minute, max(load_before, load.asked)))
-        else:
+        last, most = self.maxima[-1] if self.maxima else (0, 0.0)
+        if last != minute:
             self.maxima.append((minute, load.asked))
+        elif load.asked > most:
+            self.maxima[-1] = minute, load.asked
 
     def greatest(self, now_ms: int) -> tuple[int, float]:
         """Minutes of the last 30 that have a report, and the most that was asked in them."""
