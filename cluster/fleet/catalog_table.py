@@ -62,6 +62,7 @@ class QueuesOfCatalog(Mapping[str, Queue]):
             has_task=any(part.queue_id in self._purged for part in found.all_parts()),
             stays=_stays(found),
             home=found.part_number,
+            arn=found.arn,
         )
 
 

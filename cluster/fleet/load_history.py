@@ -1,13 +1,13 @@
 """LoadHistory: the reports of hosts over the last half hour. Pure: time comes with the reports.
 
-It is in memory only. A planner that has just begun knows nothing, and so moves and shrinks nothing
-before it has watched for as long as the rules ask.
+It is in memory only, but for the peaks. A planner that has just begun knows nothing else, and so
+moves and shrinks nothing before it has watched for as long as the rules ask.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from cluster.fleet.loads import (
@@ -19,6 +19,7 @@ from cluster.fleet.loads import (
     Utilisation,
     utilisation,
 )
+from cluster.fleet.peaks import Peaks
 from cluster.fleet.plan_table import Cluster
 from cluster.fleet.thresholds import (
     KEPT_MS,
@@ -33,7 +34,6 @@ MINUTE_MS = 60_000
 WATCHED_MINUTES = 30
 _WEEK_DAYS = 7
 _DAY_MS = 86_400_000
-_HOUR_MS = 3_600_000
 
 _Key = TypeVar("_Key", int, str)
 
@@ -58,11 +58,11 @@ class PartSeen:
         self.hot = (self.hot if in_a_row else 0) + 1 if is_hot(shard, load) else 0
         self.last, self.shard, self.at_ms = load, shard.shard, at_ms
         minute = at_ms // MINUTE_MS
-        if self.maxima and self.maxima[-1][0] == minute:
-            load_before = self.maxima.pop()[1]
-            self.maxima.append((minute, max(load_before, load.asked)))
-        else:
+        last, most = self.maxima[-1] if self.maxima else (0, 0.0)
+        if last != minute:
             self.maxima.append((minute, load.asked))
+        elif load.asked > most:
+            self.maxima[-1] = minute, load.asked
 
     def greatest(self, now_ms: int) -> tuple[int, float]:
         """Minutes of the last 30 that have a report, and the most that was asked in them."""
@@ -74,8 +74,9 @@ class PartSeen:
 class LoadHistory:
     """Belongs to one planner; `observe` is called with all known reports before each plan."""
 
-    def __init__(self, window_ms: int = REPORT_MS) -> None:
-        """`window_ms`: the time that each report is about."""
+    def __init__(self, window_ms: int = REPORT_MS, kept_ms: int = KEPT_MS) -> None:
+        """`window_ms`: the time that each report is about; `kept_ms`: the time for which peaks
+        count."""
         self.window_ms = window_ms
         self.utilisation: dict[str, Utilisation] = {}
         """Of each cluster, as last reported."""
@@ -99,25 +100,28 @@ class LoadHistory:
         self.shard_ms: dict[int, int] = {}
         """The time of the report of each shard in `shards`."""
         self.parts: dict[tuple[str, int], PartSeen] = {}
-        self._peaks: dict[str, dict[int, float]] = {}
-        """The most that was asked of each queue that was worth a split, by hour, within KEPT_MS."""
+        self.peaks = Peaks(kept_ms)
         self._days: dict[int, float] = {}
         self._forget_ms = 0
 
     def observe(
-        self, clusters: Mapping[str, Cluster], reports: Iterable[HostLoad], now_ms: int
+        self,
+        clusters: Mapping[str, Cluster],
+        reports: Iterable[HostLoad],
+        now_ms: int,
+        name_of: Callable[[str], str] = str,
     ) -> None:
-        """Take over the newest report of each host; one that is known already changes nothing."""
+        """Take over the newest report of each host; one that is known already changes nothing.
+        `name_of` gives the name of the queue of an id."""
         fresh: dict[str, list[HostLoad]] = {name: [] for name in clusters}
         asked: dict[str, float] = {}
         for report in reports:
             if report.cluster in fresh and now_ms - report.at_ms <= LATE_MS:
                 fresh[report.cluster].append(report)
                 self._observe_shards(report, asked)
-        for queue_id, total in asked.items():
-            if total >= SPLIT_AT:
-                hours = self._peaks.setdefault(queue_id, {})
-                hours[now_ms // _HOUR_MS] = max(hours.get(now_ms // _HOUR_MS, 0.0), total)
+        if asked:
+            hot = {name_of(each): total for each, total in asked.items() if total >= SPLIT_AT}
+            self.peaks.observe(hot, now_ms)
         for name, hosts in fresh.items():
             self._observe_cluster(clusters[name], hosts, now_ms)
         self.ill = frozenset(n for n, hosts in fresh.items() if len(hosts) < clusters[n].hosts)
@@ -142,13 +146,6 @@ class LoadHistory:
         day = now_ms // _DAY_MS
         before, today = self._days.get(day - _WEEK_DAYS), self._days.get(day)
         return max(0.0, today - before) if before is not None and today is not None else 0.0
-
-    def peak(self, queue_id: str, now_ms: int) -> float:
-        """The most that was asked of all parts of a queue within KEPT_MS, as far as it is known; 0
-        if it was not worth a split."""
-        first = (now_ms - KEPT_MS) // _HOUR_MS
-        hours = self._peaks.get(queue_id, {}).items()
-        return max((asked for hour, asked in hours if hour > first), default=0.0)
 
     def _observe_cluster(self, cluster: Cluster, hosts: list[HostLoad], now_ms: int) -> None:
         name = cluster.name
@@ -183,12 +180,7 @@ class LoadHistory:
         self._forget_ms = now_ms + MINUTE_MS
         oldest_ms = now_ms - WATCHED_MINUTES * MINUTE_MS
         self.parts = {k: seen for k, seen in self.parts.items() if seen.at_ms >= oldest_ms}
-        first = (now_ms - KEPT_MS) // _HOUR_MS
-        peaks = {
-            queue_id: {hour: most for hour, most in hours.items() if hour > first}
-            for queue_id, hours in self._peaks.items()
-        }
-        self._peaks = {queue_id: hours for queue_id, hours in peaks.items() if hours}
+        self.peaks.forget(now_ms)
         shards = {shard for each in clusters.values() for shard in each.shards}
         for known in (self.shards, self.shard_ms, self.shard_overloaded_since_ms):
             for shard in known.keys() - shards:

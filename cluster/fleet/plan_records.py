@@ -4,6 +4,7 @@ a fleet of several clusters read them, each ten seconds, and whoever shows or ch
 planner        the host that plans, bound to its lease, see `planner_key.py`
 mode           the mode; without it, shadow
 load/HOST      a host's report, bound to its lease, see `load_records.py`
+peaks          the peaks that the next planner has to know, see `peaks.py`
 changes/ID     a change that was made, in the transaction that made it; kept for an hour, and as
                long as a part drains because of it or an older one of the queue is kept
 """
@@ -27,12 +28,14 @@ from cluster.coordination.coordination import (
 )
 from cluster.fleet.load_records import LOADS, decode_loads
 from cluster.fleet.loads import HostLoad
+from cluster.fleet.peaks import KnownPeaks
 from cluster.fleet.plan_table import Change
 from cluster.fleet.planner_key import KEY, PlannerHolder
 
 MANAGER = "manager/"
 MODE = "mode"
 CHANGES = "changes/"
+PEAKS = "peaks"
 
 
 class Mode(enum.Enum):
@@ -70,6 +73,7 @@ class Seen(NamedTuple):
     """The oldest first; each names its queue by its present id."""
     loads: tuple[HostLoad, ...] = ()
     unreadable: tuple[str, ...] = ()
+    peaks: KnownPeaks | None = None
 
 
 def change_id_of(change: Change) -> str:
@@ -94,6 +98,11 @@ class PlanRecords:
         value = msgspec.json.encode(mode)
         return await self._coordination.commit(Transaction({}, {MODE: value}))
 
+    async def keep_peaks(self, known: KnownPeaks, conditions: Mapping[str, int]) -> None:
+        """Write these, if it can be done now."""
+        changes: dict[str, bytes | None] = {PEAKS: msgspec.json.encode(known)}
+        await self._coordination.commit(Transaction(conditions, changes))
+
     async def forget(self, made: Iterable[MadeChange], conditions: Mapping[str, int]) -> bool:
         """Remove some of these records; False if it was not done now."""
         gone = [CHANGES + each.change_id for each in made][: RECORDS_MAX // 2]
@@ -105,7 +114,7 @@ class PlanRecords:
 
 def seen_in(records: Iterable[Record]) -> Seen:
     """All that these records say; those that cannot be read are named, and say nothing."""
-    mode, revision, holder = Mode.SHADOW, 0, None
+    mode, revision, holder, peaks = Mode.SHADOW, 0, None, None
     made: list[MadeChange] = []
     unreadable: list[str] = []
     of_loads: list[Record] = []
@@ -117,6 +126,8 @@ def seen_in(records: Iterable[Record]) -> Seen:
                 made.append(msgspec.json.decode(record.value, type=MadeChange))
             elif record.key == KEY:
                 holder = msgspec.json.decode(record.value, type=PlannerHolder)
+            elif record.key == PEAKS:
+                peaks = msgspec.json.decode(record.value, type=KnownPeaks)
             elif record.key == MODE:
                 revision = record.revision
                 mode = msgspec.json.decode(record.value, type=Mode)
@@ -127,7 +138,7 @@ def seen_in(records: Iterable[Record]) -> Seen:
     loads, silent = decode_loads(of_loads)
     made.sort(key=lambda each: (each.at_ms, each.change_id))
     present = tuple(_by_present_ids(made))
-    return Seen(mode, revision, holder, present, tuple(loads), (*unreadable, *silent))
+    return Seen(mode, revision, holder, present, tuple(loads), (*unreadable, *silent), peaks)
 
 
 def _by_present_ids(made: Sequence[MadeChange]) -> Iterator[MadeChange]:

@@ -61,6 +61,12 @@ class Queue(NamedTuple):
     """The reason why its parts cannot move; empty if they can."""
     home: int | None = None
     """Number of the part that cannot be drained; None if each can."""
+    arn: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name, which stays when its id changes: its ARN if it has one."""
+        return self.arn or self.queue_id
 
     @property
     def open_parts(self) -> tuple[Part, ...]:
@@ -153,6 +159,11 @@ class Fleet:
         return {
             shard: cluster.name for cluster in self.clusters.values() for shard in cluster.shards
         }
+
+    def name_of(self, queue_id: str) -> str:
+        """The name of the queue of this id; of one that is not there the id."""
+        queue = self.queues.get(queue_id)
+        return queue.name if queue is not None else queue_id
 
     def queues_on(self, shards: Collection[int]) -> Iterator[Queue]:
         """The queues with an open part on these shards."""

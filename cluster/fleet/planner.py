@@ -20,10 +20,14 @@ from cluster.fleet.plan import Plan, plan
 from cluster.fleet.plan_records import Mode
 from cluster.fleet.plan_table import Change, Fleet
 from cluster.fleet.planner_key import PlannerKey
-from cluster.fleet.reasons import Reason
+from cluster.fleet.reasons import Reason, Why
 
 _SAID_MS = 3_600_000
 """The same decision is a line again after this time."""
+_LASTING_MS = 24 * _SAID_MS
+_LASTING = {Why.BUSY_LATELY, Why.PEAKS_UNKNOWN}
+"""Refusals for days are lines once a day: each idle queue with several parts has one, and they
+would push all others out of what is kept."""
 _SAID_MAX = 10_000
 _HISTORY = 500
 """Decisions that are kept."""
@@ -98,6 +102,7 @@ class Planner:
         self._parts_before = 0
         self._last: Plan | None = None
         self._said: dict[tuple[str, ...], int] = {}
+        """The time from which on each may be said again."""
         self._noted: deque[Noted] = deque(maxlen=_HISTORY)
         self._log = structlog.get_logger("manager")
 
@@ -126,7 +131,7 @@ class Planner:
             self._last = None
             return
         now_ms = self._now_ms()
-        self._history.observe(fleet.clusters, loads, now_ms)
+        self._history.observe(fleet.clusters, loads, now_ms, fleet.name_of)
         made = plan(fleet, self._history, now_ms, self._parts_before)
         if not any(refusal.wanted == "plan" for refusal in made.refusals):
             self._parts_before = fleet.parts
@@ -167,7 +172,8 @@ class Planner:
                 self._log.info("change_planned", mode=self.mode.value, **_fields(change))
         for refusal in made.refusals:
             why = refusal.reason.why.value
-            if self._is_news(("refusal", refusal.wanted, refusal.of, why), made.at_ms):
+            again_ms = _LASTING_MS if refusal.reason.why in _LASTING else _SAID_MS
+            if self._is_news(("refusal", refusal.wanted, refusal.of, why), made.at_ms, again_ms):
                 self.refused[refusal.wanted, why] += 1
                 noted = Noted(made.at_ms, "refused", refusal.wanted, refusal.of, refusal.reason)
                 self._noted.append(noted)
@@ -184,14 +190,14 @@ class Planner:
         self.decided[kind, change.reason.why.value, outcome] += 1
         self._noted.append(Noted(at_ms, outcome, kind, of, change.reason))
 
-    def _is_news(self, key: tuple[str, ...], now_ms: int) -> bool:
-        if now_ms - self._said.get(key, -_SAID_MS) < _SAID_MS:
+    def _is_news(self, key: tuple[str, ...], now_ms: int, again_ms: int = _SAID_MS) -> bool:
+        if now_ms < self._said.get(key, 0):
             return False
         if len(self._said) >= _SAID_MAX:
-            self._said = {k: at for k, at in self._said.items() if now_ms - at < _SAID_MS}
+            self._said = {k: until for k, until in self._said.items() if now_ms < until}
             if len(self._said) >= _SAID_MAX:
                 self._said.clear()
-        self._said[key] = now_ms
+        self._said[key] = now_ms + again_ms
         return True
 
 

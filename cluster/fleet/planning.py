@@ -18,6 +18,7 @@ from cluster.fleet.catalog_table import table_of
 from cluster.fleet.load_meter import Counters, Figures, LoadMeter
 from cluster.fleet.load_records import LoadBoard
 from cluster.fleet.loads import REPORT_MS, HostLoad
+from cluster.fleet.peaks import KnownPeaks
 from cluster.fleet.plan import clean
 from cluster.fleet.plan_records import MadeChange, Mode, PlanRecords, Seen, change_id_of
 from cluster.fleet.plan_table import Change, Cluster, Fleet
@@ -27,6 +28,7 @@ from cluster.fleet.steps import StepRefused, Steps, not_available, undoing
 from visibility.contract.errors import QueueError, UnsupportedOperation
 
 BY_ITSELF = "manager"
+_PEAKS_MS = 60_000
 
 
 class Parts(NamedTuple):
@@ -54,6 +56,9 @@ class Planning:
         self._parts = parts
         self._seen = Seen()
         self._table: Fleet | None = None
+        self._learned_under: dict[str, int] = {}
+        """The taking of the key after which it took over the peaks that were known."""
+        self._kept_peaks_ms = 0
         self.has_key = False
         self.unreadable_reads = 0
         """Ticks that found records that cannot be read, or none at all."""
@@ -96,8 +101,29 @@ class Planning:
         self._seen = found
         self._table = table_of(self._parts.catalog, self._parts.clusters(), found.made)
         self.planner.mode = found.mode
+        self._learn(found.peaks)
         await self.planner.tick()
         await self._forget()
+        await self._keep_peaks(found.peaks)
+
+    def _learn(self, known: KnownPeaks | None) -> None:
+        """Take over the peaks that another planner knew, once after each taking of the key."""
+        taken = self._parts.key.conditions
+        if self._learned_under != taken:
+            self._learned_under = taken
+            if known is not None:
+                self.planner.history.peaks.learn(known)
+
+    async def _keep_peaks(self, kept: KnownPeaks | None) -> None:
+        """Write down the peaks for the next planner: new ones within a minute."""
+        now_ms, table = self._parts.now_ms(), self._table
+        if table is None or now_ms - self._kept_peaks_ms < _PEAKS_MS:
+            return
+        self._kept_peaks_ms = now_ms
+        names = [table.name_of(queue_id) for queue_id in table.split]
+        known = self.planner.history.peaks.known(names, now_ms)
+        if known.is_news(kept):
+            await self._parts.records.keep_peaks(known, self._parts.key.conditions)
 
     async def _forget(self) -> None:
         """Remove the records of changes that count for nothing any more."""

@@ -37,6 +37,7 @@ class Why(enum.Enum):
     BACKLOG = "backlog"
     UNSEEN = "unseen"
     BUSY_LATELY = "busy-lately"
+    PEAKS_UNKNOWN = "peaks-unknown"
     TOO_FEW = "too-few"
     STAYS = "stays"
     # refusals of the whole plan
@@ -72,7 +73,10 @@ SENTENCES = {
     Why.TASK: "a move task, a redrive or a restore reads the queue, or a purge keeps messages",
     Why.BACKLOG: "part {part} still has {messages} messages",
     Why.UNSEEN: "part {part} was reported for {minutes} of 30 minutes",
-    Why.BUSY_LATELY: "the queue asked for {asked:.1f} loops within a day, too much for fewer parts",
+    Why.BUSY_LATELY: "the queue asked for {asked:.1f} loops within {days:.0f} days, too much for "
+    "fewer parts",
+    Why.PEAKS_UNKNOWN: "its peaks of {days:.0f} days are known in {hours:.0f} hours: until then it "
+    "may need all parts again",
     Why.TOO_FEW: "it would leave the queue without an open part",
     Why.STAYS: "the queue stays where it is: {means}",
     Why.MANY_ILL: "{ill} of {clusters} clusters look ill at once: the link may be what is ill",

@@ -16,6 +16,7 @@ from cluster.fleet.reasons import Reason, Why, reason
 from cluster.fleet.thresholds import FIFO_SHRINK_BELOW, SHRINK_BELOW, SPLIT_AT
 
 AT_ONCE_SHARE, AT_ONCE_MAX = 0.10, 8
+_DAY_MS, _HOUR_MS = 86_400_000, 3_600_000
 
 
 def shrink(draft: Draft) -> None:
@@ -87,9 +88,12 @@ def _hindrance(
     draft: Draft, queue: Queue, leaving: list[Part], minutes: dict[Part, int]
 ) -> Reason | None:
     left = _half(leaving) if queue.is_fifo else len(queue.open_parts) - len(leaving)
-    peak = draft.history.peak(queue.queue_id, draft.now_ms)
+    peaks = draft.history.peaks
+    days, peak = peaks.kept_ms / _DAY_MS, peaks.of(queue.name, draft.now_ms)
     if peak / left >= SPLIT_AT:
-        return reason(Why.BUSY_LATELY, asked=peak)
+        return reason(Why.BUSY_LATELY, asked=peak, days=days)
+    if unknown_ms := peaks.unknown_ms(draft.now_ms):
+        return reason(Why.PEAKS_UNKNOWN, days=days, hours=unknown_ms / _HOUR_MS)
     for part, seen in minutes.items():
         if seen < WATCHED_MINUTES:
             return reason(Why.UNSEEN, part=part.number, minutes=seen)

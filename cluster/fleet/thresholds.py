@@ -37,9 +37,10 @@ SHRINK_BELOW = SPLIT_AT / 2
 FIFO_SHRINK_BELOW = 0.15
 """The same for a FIFO queue."""
 
-KEPT_MS = 86_400_000
+KEPT_MS = 7 * 86_400_000
 """A queue keeps the parts that it needed within this time: what has its hour has it again the next
-day, and who shrinks it may not split it for an hour."""
+day, or after a weekend, and who shrinks it may not split it for an hour. A part that is asked for
+nothing costs next to nothing."""
 CALM_MS = 600_000
 """A queue is changed once in this time."""
 UNDO_MS = 3_600_000

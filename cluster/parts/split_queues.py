@@ -161,7 +161,10 @@ class SplitQueues:
         return place
 
     def _less_busy(self, parts: Sequence[QueueDefinition], bits: int) -> QueueDefinition:
-        one, other = parts[bits % len(parts)], parts[(bits >> 64) % len(parts)]
+        """Of two different ones: one that does not answer is left as soon as it has a send."""
+        place = bits % len(parts)
+        after = 1 + (bits >> 64) % max(1, len(parts) - 1)
+        one, other = parts[place], parts[(place + after) % len(parts)]
         is_less = self._sending[other.queue_id] < self._sending[one.queue_id]
         return other if is_less else one
 

@@ -21,7 +21,10 @@ from visibility.contract.outcomes import (
     PartReading,
 )
 from visibility.contract.queue_parts import Part, PartState
+from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rules import earlier_parts
+from visibility.rules.archive_batches import the_shard
+from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.earlier_parts import (
     FindAttempt,
     FindGroups,
@@ -155,6 +158,26 @@ def test_a_group_waits_until_the_closed_part_has_none_of_its_messages() -> None:
     shard.reply(OPENED, UnlockGroups([digest("g")]))
     assert shard.bodies(OPENED) == [b"2", b"3"]
     assert shard.locked(OPENED) == []
+
+
+def test_what_comes_from_another_queue_waits_too() -> None:
+    """A dead-letter queue gets nothing else: no send would ask the closed part."""
+    shard = Shard()
+    shard.send(WHOLE, "1", "g")
+    shard.split()
+    (receipt,) = shard.received(CLOSED)
+    content = prepared.content("dead", group="g")
+    letter = StoredMessage("the id", 1, content.size, content.data, group=content.group)
+    arrival = Arrival(b"the origin".ljust(16), 1, OPENED.queue_id, OPENED.arn, letter)
+    shard.reply(the_shard(0), AcceptMessages([arrival], [(arrival.origin, 1)]))
+
+    assert shard.locked(OPENED) == [digest("g")]
+    assert shard.bodies(OPENED) == []
+    shard.restart()
+    assert shard.bodies(OPENED) == []
+    shard.delete(CLOSED, receipt)
+    shard.reply(OPENED, UnlockGroups([digest("g")]))
+    assert shard.bodies(OPENED) == [b"dead"]
 
 
 def test_a_lock_is_known_after_a_restart_and_ends_once() -> None:

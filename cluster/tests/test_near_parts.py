@@ -42,21 +42,24 @@ class _View(KnownQueues):
 
 
 class _Router(Router):
-    """Leads shard 0, and says to which shards requests went."""
+    """Leads one shard, and says to which shards requests went."""
 
-    def __init__(self, *, answers: bool = True) -> None:
+    def __init__(self, *, answers: bool = True, sick: int = -1, led: int = 0) -> None:
+        """The shard that is `sick` answers nothing."""
         super().__init__([])
         self.asked = Counter[int]()
         self._answers = answers
+        self._sick = sick
+        self._led = led
 
     @override
     def leads(self, number: int) -> bool:
-        return number == 0
+        return number == self._led
 
     @override
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         self.asked[request.queue.shard] += 1
-        if self._answers:
+        if self._answers and request.queue.shard != self._sick:
             is_receive = type(request.operation).__name__ == "ReceiveMessage"
             answer: Answer = NO_MESSAGES if is_receive else SendMessageResult("0" * 32, "id")
             asyncio.get_running_loop().call_soon(on_answer, answer)
@@ -89,6 +92,18 @@ async def test_a_part_that_is_here_and_much_busier_does_not_get_all_sends() -> N
 
     assert asked[0] + asked[1] == REQUESTS
     assert REQUESTS * 3 // 4 <= asked[0] < REQUESTS
+
+
+async def test_a_part_that_does_not_answer_gets_few_sends() -> None:
+    """Its shard may be without a leader: sends would wait there until they are given up."""
+    view = _View()
+    router = _Router(sick=1, led=-1)
+    split = SplitQueues(router, view, SeededEntropy("sick"))
+    for _ in range(REQUESTS):
+        split.submit(prepared.send(view.queue, "x"), lambda answer: None)
+        await asyncio.sleep(0)
+
+    assert router.asked[1] <= 2
 
 
 async def test_a_receive_begins_mostly_at_the_part_that_is_here() -> None:

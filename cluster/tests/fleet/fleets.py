@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from cluster.fleet.hands import hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import REPORT_MS, HostLoad, PartLoad, ShardLoad
+from cluster.fleet.peaks import KnownPeaks, Peaks
 from cluster.fleet.plan import Plan, plan
 from cluster.fleet.plan_table import Change, Cluster, Kind, Part, Queue
 from cluster.fleet.reasons import Why
+from cluster.fleet.thresholds import KEPT_MS
 from cluster.tests.fleet.made_fleet_records import FleetRecords
 
 START_MS = 1_800_000_000_000
@@ -26,6 +28,7 @@ class SmallFleet:
         )
         self.history = LoadHistory()
         self.now_ms = START_MS
+        self.forget_peaks()
         self.asked: dict[tuple[str, int], PartLoad] = {}
         """The load of each part."""
         self.other: dict[int, float] = {}
@@ -36,6 +39,11 @@ class SmallFleet:
         """Other figures of a shard."""
         self.silent: set[str] = set()
         """Clusters that do not report."""
+
+    def forget_peaks(self) -> None:
+        """No queue was worth a split in the last week, as is known."""
+        self.history.peaks = Peaks()
+        self.history.peaks.learn(KnownPeaks(self.now_ms - KEPT_MS, self.now_ms))
 
     def queue(
         self, name: str, *shards: int, is_fifo: bool = False, can_split: bool = True

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from itertools import pairwise
 
+from cluster.fleet.peaks import KnownPeaks
 from cluster.fleet.plan import clean
 from cluster.fleet.plan_table import (
     RANGE_END,
@@ -30,6 +31,8 @@ class FleetRecords:
         self.changes: tuple[Applied, ...] = ()
         self.term = 0
         """Of the planner that took the key last; each taking is a new term."""
+        self.peaks: KnownPeaks | None = None
+        """Those that a planner wrote down last."""
         self.emptied: set[tuple[str, int]] = set()
         """Draining parts without messages, which wait for retries only."""
         self.parts = sum(len(queue.parts) for queue in self.queues.values())

@@ -219,6 +219,21 @@ async def test_a_refusal_is_one_line_while_it_stays_the_same(hosts: Hosts) -> No
     assert process.planner.refused == {("split", "one-group"): 1}
 
 
+async def test_a_refusal_for_days_is_one_line_a_day(hosts: Hosts) -> None:
+    """Each idle queue with several parts has one."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0, 3)
+    process = Process(hosts, "a", fleet)
+    with capture_logs() as lines:
+        for hours in (0, 2, 23):
+            fleet.now_ms += hours * 3_600_000
+            await process.ticks(2)
+            assert process.planner.shown.plan is not None
+            assert process.planner.shown.plan.refusals  # it is always in the plan
+    refused = [each["why"] for each in lines if each["event"] == "change_refused"]
+    assert refused == ["peaks-unknown"] * 2
+
+
 # -- loads ---------------------------------------------------------------------------------------
 
 

@@ -10,13 +10,15 @@ import pytest
 
 from cluster.coordination.coordination import Outcome, Transaction, Unavailable, Unknown
 from cluster.fleet.loads import PartLoad
-from cluster.fleet.plan_records import MANAGER, Mode
+from cluster.fleet.peaks import KnownPeaks
+from cluster.fleet.plan_records import MANAGER, PEAKS, Mode
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.planner import NotNow
 from cluster.fleet.reasons import Why, reason
 from cluster.fleet.steps import StepRefused, not_available
 from cluster.tests.catalog_file import owner
-from cluster.tests.fleet.planned_fleet import CLUSTERS, World, only_change
+from cluster.tests.fleet.fleets import START_MS
+from cluster.tests.fleet.planned_fleet import CLUSTERS, Process, World, only_change
 from visibility.contract.errors import UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 
@@ -128,6 +130,79 @@ async def test_another_host_plans_when_the_one_that_did_is_gone(world: World) ->
     await world.ticks(4, world.b)
     assert world.b.manager.has_key
     assert world.b.manager.shown.holder == "b"
+
+
+def ask_of_parts(world: World, queue: QueueDefinition, asked: float) -> None:
+    """From now on so much is asked of each open part."""
+    world.loads = {
+        PartLoad(str(queue.queue_id), part.number, asked): part.shard
+        for part in queue.parts
+        if part.is_open
+    }
+
+
+def reasons_of(process: Process) -> list[Why]:
+    plan = process.manager.shown.plan
+    assert plan is not None
+    return [each.reason.why for each in plan.refusals]
+
+
+async def test_the_next_manager_knows_the_peaks_of_a_week(world: World) -> None:
+    """It never saw the queue busy. In shadow mode it says why it would not shrink it."""
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
+    after = await world.now(queue)
+    ask_of_parts(world, after, 0.45)
+    await world.ticks(7)
+    ask_of_parts(world, after, 0.02)
+    kept = (await world.b.manager.read()).peaks
+    assert kept is not None
+    (asked,) = kept.by_queue[queue.arn].values()
+    assert asked == pytest.approx(0.9)
+    await world.a.lease.release()
+    await world.ticks(4, world.b)
+    assert reasons_of(world.b) == [Why.BUSY_LATELY]
+    world.now_ms += 8 * 86_400_000
+    await world.ticks(4, world.b)
+    assert reasons_of(world.b) == [Why.PEAKS_UNKNOWN]
+
+
+async def test_a_manager_without_the_key_writes_no_peaks(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    old = world.a.manager
+    await world.a.lease.release()
+    await world.ticks(8, world.b)
+    kept = (await world.b.manager.read()).peaks
+    await old._parts.records.keep_peaks(KnownPeaks(1, 2), old._parts.key.conditions)
+    assert (await world.b.manager.read()).peaks == kept
+    assert kept is not None
+    assert (await world.now(queue)).arn not in kept.by_queue  # it is whole
+
+
+async def test_peaks_that_cannot_be_read_are_named_and_known_anew(world: World) -> None:
+    await world.hot_queue()
+    await world.a.root.commit(Transaction({}, {MANAGER + PEAKS: b"{"}))
+    await world.ticks(8)
+    assert world.a.manager.unreadable_reads
+    kept = (await world.a.manager.read()).peaks
+    assert kept is not None
+    assert kept.since_ms > START_MS
+
+
+async def test_a_queue_with_another_id_keeps_its_peaks(world: World) -> None:
+    """A FIFO queue has one after each split, and any queue whose home moved."""
+    queue = await world.hot_queue("q.fifo")
+    await world.ticks(7)
+    await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
+    after = await world.home_of(queue)
+    assert after.queue_id != queue.queue_id
+    ask_of_parts(world, after, 0.02)
+    await world.ticks(7)
+    kept = (await world.b.manager.read()).peaks
+    assert kept is not None
+    assert list(kept.by_queue[after.arn].values()) == [0.7]
 
 
 class Killed:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from cluster.fleet.load_history import LoadHistory
+from cluster.fleet.peaks import KnownPeaks, Peaks
 from cluster.fleet.plan_table import Kind
 from cluster.fleet.reasons import Why
-from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals
+from cluster.fleet.thresholds import KEPT_MS
+from cluster.tests.fleet.fleets import START_MS, SmallFleet, of_kind, refusals
 
 HALF_HOUR_S = 1810
+DAY_MS = 86_400_000
 
 
 def idle(*, parts: int = 2, is_fifo: bool = False) -> SmallFleet:
@@ -98,8 +103,9 @@ def test_two_thresholds_lie_between_split_and_shrink() -> None:
 
 
 @pytest.mark.parametrize(("parts", "kept"), [(2, True), (3, False)])
-def test_a_queue_keeps_the_parts_that_it_needed_within_a_day(parts: int, *, kept: bool) -> None:
-    """It has its hour each day. Who takes parts from it may not split it for an hour."""
+def test_a_queue_keeps_the_parts_that_it_needed_within_a_week(parts: int, *, kept: bool) -> None:
+    """It has its hour each day, or each Monday. Who takes parts from it may not split it for an
+    hour."""
     fleet = idle(parts=parts)
     for number in (0, 1):  # none of them is hot
         fleet.ask("q", number, 0.3)
@@ -112,10 +118,45 @@ def test_a_queue_keeps_the_parts_that_it_needed_within_a_day(parts: int, *, kept
     assert bool(made.changes) is not kept
     if not kept:
         return
-    assert "asked for 0.6 loops" in str(made.refusals[0].reason)
-    fleet.now_ms += 22 * 3_600_000
+    assert "asked for 0.6 loops within 7 days" in str(made.refusals[0].reason)
+    for days, is_shrunk in ((6, False), (2, True)):
+        fleet.now_ms += days * DAY_MS
+        fleet.history.peaks.learn(KnownPeaks(START_MS - KEPT_MS, fleet.now_ms))
+        fleet.report(HALF_HOUR_S)
+        assert bool(of_kind(fleet.plan(), Kind.SHRINK)) is is_shrunk
+
+
+def test_nothing_is_shrunk_before_the_peaks_of_a_week_are_known() -> None:
+    """In a new fleet, and after an hour without a manager: a weekend is quiet, too."""
+    fleet = idle()
+    fleet.history.peaks = Peaks()
     fleet.report(HALF_HOUR_S)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("shrink", "q", Why.PEAKS_UNKNOWN) in refusals(made)
+    (refusal,) = made.refusals
+    assert "its peaks of 7 days are known in 168 hours" in str(refusal.reason)
+    fleet.forget_peaks()
+    fleet.report(10)
     assert of_kind(fleet.plan(), Kind.SHRINK)
+    fleet.now_ms += 3_600_000
+    fleet.report(HALF_HOUR_S)
+    assert ("shrink", "q", Why.PEAKS_UNKNOWN) in refusals(fleet.plan())
+
+
+def test_a_new_planner_knows_the_peaks_that_the_one_before_wrote_down() -> None:
+    fleet = idle()
+    for number in (0, 1):
+        fleet.ask("q", number, 0.3)
+    fleet.report()
+    for number in (0, 1):
+        fleet.ask("q", number, 0.02)
+    fleet.report()
+    known = fleet.history.peaks.known(["q"], fleet.now_ms)
+    fleet.history = LoadHistory()
+    fleet.history.peaks.learn(msgspec.json.decode(msgspec.json.encode(known), type=KnownPeaks))
+    fleet.report(HALF_HOUR_S)
+    assert ("shrink", "q", Why.BUSY_LATELY) in refusals(fleet.plan())
 
 
 def test_no_split_is_undone_within_an_hour() -> None:
@@ -124,7 +165,7 @@ def test_no_split_is_undone_within_an_hour() -> None:
     fleet.ask("q", 0, 0.6)
     fleet.report(30)
     fleet.apply(fleet.plan())
-    fleet.history._peaks.clear()  # an operator split it
+    fleet.forget_peaks()  # an operator split it
     for number in (0, 1):
         fleet.ask("q", number, 0.0)
     fleet.report(3590)

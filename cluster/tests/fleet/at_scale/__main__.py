@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -29,6 +30,9 @@ def main() -> int:
     parser.add_argument(
         "--calm", type=int, help="seconds between changes of a queue: what do ten minutes cost?"
     )
+    parser.add_argument(
+        "--kept-hours", type=int, help="time for which a queue keeps its parts: do shrinks cost?"
+    )
     given = parser.parse_args()
     if given.calm is not None:
         patch.object(draft, "CALM_MS", 1000 * given.calm).start()
@@ -36,6 +40,8 @@ def main() -> int:
     if given.small:
         return _small(given.seed, given.small)
     size = Size(clusters=given.clusters, queues=given.queues, measured_s=given.hours * 3600)
+    if given.kept_hours is not None:
+        size = replace(size, kept_s=given.kept_hours * 3600)
     figures = Simulation(size, given.seed, explains=given.explain).run()
     print("\n".join(report(figures)))
     print(f"{time.process_time() - begun_s:.0f} s of CPU")

@@ -130,22 +130,25 @@ class Clusters:
     def measure(self) -> None:
         """Compute what is asked of all shards now."""
         asked = {shard: 0.0 for model in self.models.values() for shard in model.cluster.shards}
-        busiest: dict[int, list[tuple[float, str, PartLoad]]] = {shard: [] for shard in asked}
+        busiest: dict[int, list[tuple[float, str, int, float]]] = {shard: [] for shard in asked}
         told: dict[int, list[PartLoad]] = {}
         whole = dict.fromkeys(asked, 0.0)
         queues = self._records.queues
+        of_queue = self._traffic.of_queue
         for queue_id, traffic in self._traffic.followed.items():
-            queue = queues[queue_id]
-            if len(queue.parts) == 1 and (load := self._traffic.of_queue(traffic)) < SAID_FROM:
-                asked[queue.parts[0].shard] += load
+            queue = traffic.queue
+            if len(queue.parts) == 1:
+                (part,), load, group = queue.parts, of_queue(traffic), traffic.group
+                asked[part.shard] += load
+                if load >= SAID_FROM:
+                    busiest[part.shard].append((load, queue_id, part.number, group))
+                if load >= 0.3 and (not queue.can_split or group > 0.6):
+                    whole[part.shard] += load
                 continue
             for part, load, group in self._traffic.of_parts(queue, traffic):
                 asked[part.shard] += load
                 report = PartLoad(queue_id, part.number, load, group)
-                if len(queue.parts) > 1:
-                    told.setdefault(part.shard, []).append(report)
-                else:
-                    busiest[part.shard].append((load, queue_id, report))
+                told.setdefault(part.shard, []).append(report)
                 if load >= 0.3 and (not queue.can_split or group > 0.6):
                     whole[part.shard] += load
         for queue_id, number in self._records.draining():
@@ -159,7 +162,13 @@ class Clusters:
                 model.asked[shard] = asked[shard] + self._traffic.others(shard)
             model.whole = sum(whole[shard] for shard in model.cluster.shards)
         self.parts = {
-            shard: [*(each[2] for each in nlargest(_REPORTED, found)), *told.get(shard, ())]
+            shard: [
+                *(
+                    PartLoad(queue_id, number, load, group)
+                    for load, queue_id, number, group in nlargest(_REPORTED, found)
+                ),
+                *told.get(shard, ()),
+            ]
             for shard, found in busiest.items()
         }
 

@@ -11,6 +11,8 @@ from cluster.fleet.plan import Plan, plan
 from cluster.fleet.plan_table import Change
 from cluster.tests.fleet.made_fleet_records import FleetRecords
 
+_PEAKS_MS = 60_000
+
 Apply = Callable[[Change, str, int], None]
 """Makes a change, for the planner of this name and term."""
 
@@ -32,10 +34,11 @@ class Bugs:
 class PlannerModel:
     """One process. It may be stopped between its plan and the changes of it."""
 
-    def __init__(self, name: str, records: FleetRecords) -> None:
+    def __init__(self, name: str, records: FleetRecords, kept_ms: int) -> None:
+        """`kept_ms`: the time for which peaks count."""
         self.name = name
         self._records = records
-        self._history = LoadHistory()
+        self._history = LoadHistory(kept_ms=kept_ms)
         self.heard_ms: dict[str, int] = {}
         """The newest report of each host that it has, for the judge."""
         self._parts_before = 0
@@ -49,12 +52,21 @@ class PlannerModel:
         """Take the key, from whoever has it."""
         self._records.term += 1
         self.term = self._records.term
+        if self._records.peaks is not None:
+            self._history.peaks.learn(self._records.peaks)
 
-    def observe(self, reports: Sequence[HostLoad], now_ms: int) -> None:
-        """The reports that arrived; a process that is stopped reads none."""
-        if now_ms >= self.stopped_until_ms:
-            self.heard_ms |= {report.host: report.at_ms for report in reports}
-            self._history.observe(self._records.clusters, reports, now_ms)
+    def observe(self, reports: Sequence[HostLoad], now_ms: int, bugs: Bugs) -> None:
+        """The reports that arrived; a process that is stopped, or without the key, reads none."""
+        if now_ms < self.stopped_until_ms or not (self._has_key or bugs.two_planners):
+            return
+        self.heard_ms |= {report.host: report.at_ms for report in reports}
+        self._history.observe(self._records.clusters, reports, now_ms)
+        if now_ms % _PEAKS_MS == 0:
+            self._records.peaks = self._history.peaks.known(self._records.split, now_ms)
+
+    @property
+    def _has_key(self) -> bool:
+        return self._records.term == self.term
 
     def tick(self, now_ms: int, bugs: Bugs, apply: Apply) -> Plan | None:
         """Plan and make the changes, first those that it had in hand when it was stopped."""
@@ -63,7 +75,7 @@ class PlannerModel:
         for change, term in self._pending:
             apply(change, self.name, term)
         self._pending = []
-        if self._records.term != self.term and not bugs.two_planners:
+        if not (self._has_key or bugs.two_planners):
             return None
         fleet = self._records.fleet()
         made = plan(fleet, self._history, now_ms, self._parts_before)

@@ -96,7 +96,7 @@ class Faults:
         what = chance.choice(("killed", "stopped", "stopped with a plan"))
         stop_ms = chance.randrange(30, 1200) * 1000
         if what == "killed":
-            run.planners[index] = PlannerModel(holder.name, run.records)
+            run.planners[index] = run.new_planner(holder.name)
         elif what == "stopped":
             holder.stopped_until_ms = run.now_ms + stop_ms
         else:

@@ -11,6 +11,7 @@ from cluster.fleet.loads import REPORT_MS, HostLoad
 from cluster.fleet.new_queues import QueueCounts
 from cluster.fleet.plan import ILL_SHARE
 from cluster.fleet.plan_table import Change, Cluster, Part, Queue
+from cluster.fleet.thresholds import KEPT_MS
 from cluster.tests.fleet.at_scale.clusters import Clusters
 from cluster.tests.fleet.at_scale.explained import Explained
 from cluster.tests.fleet.at_scale.planners import Bugs, PlannerModel
@@ -43,9 +44,13 @@ class Size:
     """Faults for each of a day."""
     bursts_a_day: float = 2.0
     slow_s: float = 20 * 3600
+    kept_s: int = KEPT_MS // 1000
+    """A queue keeps the parts that it needed within this time; a week is longer than a run."""
 
 
-SMALL = Size(clusters=6, queues=200, accounts=20, warm_s=1800, measured_s=9000, faults=10.0)
+SMALL = Size(
+    clusters=6, queues=200, accounts=20, warm_s=1800, measured_s=9000, faults=10.0, kept_s=1800
+)
 
 
 @dataclass
@@ -92,7 +97,7 @@ class Simulation:
         self.start_ms = self.now_ms = START_MS
         self.traffic = Traffic(size.bursts_a_day, self.chance)
         self.clusters = Clusters(self.records, self.traffic, self.chance)
-        self.planners = [PlannerModel(f"planner-{n}", self.records) for n in range(2)]
+        self.planners = [self.new_planner(f"planner-{n}") for n in range(2)]
         self.planners[0].take()
         self._judge = Judge(self.records)
         self._witness = Witness(self)
@@ -105,6 +110,10 @@ class Simulation:
         self.figures = Figures()
         self._explained = Explained(self, _MEASURED) if explains else None
         self._create_all()
+
+    def new_planner(self, name: str) -> PlannerModel:
+        """A process that has just begun."""
+        return PlannerModel(name, self.records, self._size.kept_s * 1000)
 
     def _create_all(self) -> None:
         size, chance = self._size, self.chance
@@ -153,7 +162,7 @@ class Simulation:
         self._late.append(self.clusters.reports(self.now_ms, self._bugs.reports_served))
         for planner in self.planners:
             reports = self._faults.seen_by(planner, self._late)
-            planner.observe(reports, self.now_ms)
+            planner.observe(reports, self.now_ms, self._bugs)
         for planner in self.planners:
             made = planner.tick(self.now_ms, self._bugs, self._apply)
             if made is not None:

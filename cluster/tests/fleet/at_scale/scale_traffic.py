@@ -152,7 +152,7 @@ class Traffic:
         sums = self._sums.get(shard)
         if sums is None:
             return 0.0
-        return sum(base * wave for base, wave in zip(sums, self.waves, strict=True))
+        return sum([base * wave for base, wave in zip(sums, self.waves, strict=True)])
 
     def _add_to_sum(self, queue: Queue, traffic: QueueTraffic, base: float) -> None:
         parts = [part for part in queue.parts if part.state is PartState.OPEN]

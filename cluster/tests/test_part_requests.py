@@ -1,0 +1,91 @@
+"""Requests that are cut by part: each has an id of its own, also where parts share a shard, which
+remembers answers by id."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cluster.parts.part_requests import by_receipts, of_places
+from cluster.tests.remembering import answer_to, named, rows
+from cluster.tests.world import World
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueDefinition, Receipt, Request
+from visibility.contract.outcomes import Answer, Deliveries
+from visibility.contract.queue_parts import Part
+from visibility.contract.results import SendMessageBatchResult
+from visibility.rows.row_keys import MESSAGE
+from visibility.tests import prepared
+
+_AGE_MS = 1_000
+
+QUEUE = msgspec.structs.replace(
+    prepared.queue_named("q", 1), parts=(Part(0, 1, 0), Part(16, 2, 0)), version=2
+)
+FIRST, SECOND = QUEUE.all_parts()
+
+
+async def a_shard() -> World:
+    """One shard with both parts."""
+    world = World(remembers=True)
+    for part in (FIRST, SECOND):
+        world.queues.define(part)
+    return await world.start()
+
+
+def sends(*, own_ids: bool = True) -> list[Request]:
+    """A batch of two, cut."""
+    batch = named(prepared.send_batch(QUEUE, ["a", "b"]))
+    cut = [of_places(batch, FIRST, [0]), of_places(batch, SECOND, [1])]
+    if own_ids:
+        return cut
+    return [msgspec.structs.replace(each, request_id=batch.request_id) for each in cut]
+
+
+async def answers(
+    world: World, requests: list[Request], age_ms: int = 0
+) -> list[Answer | QueueError]:
+    return [await answer_to(world, each, age_ms) for each in requests]
+
+
+def stored(world: World) -> int:
+    return len(rows(world, MESSAGE))
+
+
+def ids_of(answer: Answer | QueueError) -> list[str]:
+    assert isinstance(answer, SendMessageBatchResult)
+    return [each.message_id for each in answer.successful or ()]
+
+
+async def receipts(world: World, part: QueueDefinition) -> list[Receipt]:
+    answer = await answer_to(world, named(prepared.receive(part, 10)))
+    assert isinstance(answer, Deliveries)
+    return [Receipt(lease.sequence, lease.receive_count) for lease in answer.leases]
+
+
+async def test_a_retry_gets_the_answer_of_its_own_part() -> None:
+    world = await a_shard()
+    cut = sends()
+    first = await answers(world, cut)
+    assert first[0] != first[1]
+    assert await answers(world, cut, _AGE_MS) == first
+    assert stored(world) == 2
+
+
+async def test_parts_that_shared_an_id_would_share_an_answer() -> None:
+    """The first part's message would be told as sent under the id of the second one's."""
+    world = await a_shard()
+    cut = sends(own_ids=False)
+    first = await answers(world, cut)
+    again, _ = await answers(world, cut, _AGE_MS)
+    assert ids_of(again) == ids_of(first[1]) != ids_of(first[0])
+
+
+async def test_deletes_are_decided_by_each_part_once() -> None:
+    world = await a_shard()
+    await answers(world, sends())
+    known = [*await receipts(world, FIRST), *await receipts(world, SECOND)]
+    cut = by_receipts(named(prepared.delete_batch(QUEUE, list(known))))
+    assert len({each.request_id for each in cut}) == 2
+    first = await answers(world, cut)
+    assert stored(world) == 0
+    assert await answers(world, cut, _AGE_MS) == first
