@@ -45,6 +45,13 @@ export function bytes(number) {
   return `${(number / (1 << 20)).toFixed(1)} MiB`;
 }
 
+/** The bytes of a text such as "1024", "256 KiB" or "1 MiB"; null if it is none. @returns {number | null} */
+export function sizeOf(/** @type {string} */ text) {
+  const [, number, unit = "B"] = /^\s*(\d+(?:\.\d+)?)\s*(B|KiB|MiB)?\s*$/i.exec(text) ?? [];
+  const size = Number(number) * { b: 1, kib: 1 << 10, mib: 1 << 20 }[unit.toLowerCase()];
+  return number !== undefined && Number.isInteger(size) ? size : null;
+}
+
 export function instant(ms) {
   return ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "";
 }

@@ -7,9 +7,11 @@ import { button, command, dashboard, el, facts, fill, link, notice, patch, queue
 import { failures } from "./failures.js";
 import { bytes, count, instant, pretty, rate, span, taskText } from "./format.js";
 import { History } from "./live.js";
+import { allowedBy, meaningOf } from "./redrive_forms.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 3000;
+const IN_WORDS = new Set(["RedrivePolicy", "RedriveAllowPolicy"]);
 const EDITS = ["sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"];
 
 export async function showQueue({ view, parts: [name], query, signal, fail }) {
@@ -150,6 +152,7 @@ function links(queue) {
   return facts([
     ["Dead letters go to", to],
     ["Dead letters come from", from.length ? [from, more > 0 && `and ${more} more`] : null],
+    ["Allowed sources", queue.attributes.RedriveAllowPolicy && meaningOf(allowedBy(queue.attributes.RedriveAllowPolicy), queue.name)],
     ["Latest redrive", queue.task && taskText(queue.task)],
     ["ARN", queue.arn],
     ["Created", instant(queue.created_at_ms)],
@@ -159,7 +162,7 @@ function links(queue) {
 
 function settings(queue) {
   const shown = Object.entries(queue.attributes).filter(([, value]) => pretty(value) === null);
-  const documents = Object.entries(queue.attributes).filter(([, value]) => pretty(value) !== null);
+  const documents = Object.entries(queue.attributes).filter(([name, value]) => !IN_WORDS.has(name) && pretty(value) !== null);
   const tags = Object.entries(queue.tags).map(([key, value]) => {
     const own = queue.own_tags.find((each) => each.key === key);
     return [key, own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : value];

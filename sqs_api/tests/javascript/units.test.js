@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 globalThis.location = { origin: "https://queues.example" };
 
-const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, secondsOf, span } = await import("./static/format.js");
+const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
@@ -195,7 +195,9 @@ const { failureText, Resource } = await import("./static/resource.js");
 const { addressOf, stateOf } = await import("./static/address.js");
 const { LIMIT, limitOf, paceText, PRESETS, resultText } = await import("./static/presets.js");
 const { windowOf } = await import("./static/all_redrives.js");
-const { rangeText } = await import("./static/queue_edit.js");
+const { asSent, asShown, rangeText } = await import("./static/ranged_fields.js");
+const { encryptionChanges, kindOf } = await import("./static/encryption_form.js");
+const { allowedBy, arnOf, lets } = await import("./static/redrive_forms.js");
 const { nameFault, requestOf } = await import("./static/new_queue.js");
 
 /** A resource whose answers are given by hand, and the states that it went through. */
@@ -297,12 +299,50 @@ cases("rangeText", ([name, value]) => rangeText(name, value), [
   [["VisibilityTimeout", "2h 5m"], "2h 5m; 0s to 12h"],
   [["VisibilityTimeout", "13h"], "must be 0s to 12h"],
   [["VisibilityTimeout", "soon"], "must be 0s to 12h"],
-  [["MaximumMessageSize", "2048"], "2,048 bytes; 1,024 bytes to 1,048,576 bytes"],
-  [["MaximumMessageSize", "90"], "must be 1,024 bytes to 1,048,576 bytes"],
+  [["MaximumMessageSize", "2048"], "2 KiB; 1 KiB to 1 MiB"],
+  [["MaximumMessageSize", "90"], "must be 1 KiB to 1 MiB"],
   [["KmsMasterKeyId", ""], ""],
 ]);
 
 cases("secondsOf", secondsOf, [["90", 90], ["1m 30s", 90], ["4d", 345600], ["1d2h", 93600], ["", null], ["-1", null], ["1.5h", null], ["5x", null]]);
+cases("sizeOf", sizeOf, [["1024", 1024], ["256 KiB", 262144], ["0.5 mib", 524288], ["1.0001 KiB", null], ["", null], ["-1", null], ["1 GiB", null]]);
+
+cases("asShown", ([name, value]) => asShown(name, value), [
+  [["MessageRetentionPeriod", "345600"], "4d"],
+  [["MessageRetentionPeriod", "345661"], "345661"],
+  [["MaximumMessageSize", "1048576"], "1 MiB"],
+  [["MaximumMessageSize", "1025"], "1025"],
+  [["FifoThroughputLimit", "perQueue"], "perQueue"],
+]);
+cases("asSent", ([name, value]) => asSent(name, value), [
+  [["MessageRetentionPeriod", "4d"], "345600"],
+  [["MaximumMessageSize", "1 MiB"], "1048576"],
+  [["VisibilityTimeout", "soon"], "soon"],
+  [["KmsMasterKeyId", "5s"], "5s"],
+]);
+
+test("a change of encryption sets what is needed for it and no more", () => {
+  const own = { SqsManagedSseEnabled: "true" };
+  const named = { SqsManagedSseEnabled: "false", KmsMasterKeyId: "alias/a", KmsDataKeyReusePeriodSeconds: "300" };
+  const to = (before, kind, key = "", period = "300") => encryptionChanges(before, { kind, key, period });
+
+  assert.deepEqual([own, named, { SqsManagedSseEnabled: "false" }].map(kindOf), ["sqs", "kms", "none"]);
+  assert.deepEqual(to(own, "sqs"), {});
+  assert.deepEqual(to(own, "none"), { SqsManagedSseEnabled: "false" });
+  assert.deepEqual(to(own, "kms", "alias/a"), { KmsMasterKeyId: "alias/a" });
+  assert.deepEqual(to(named, "kms", "alias/a", "600"), { KmsDataKeyReusePeriodSeconds: "600" });
+  assert.deepEqual(to(named, "sqs"), { SqsManagedSseEnabled: "true" });
+  assert.deepEqual(to(named, "none"), { KmsMasterKeyId: "", SqsManagedSseEnabled: "false" });
+});
+
+test("a dead-letter queue lets in whom its policy says", () => {
+  const arn = "arn:aws:sqs:us-east-1:1:orders";
+  const some = allowedBy(`{"redrivePermission":"byQueue","sourceQueueArns":["${arn}"]}`);
+
+  assert.deepEqual([undefined, "", '{"redrivePermission":"denyAll"}'].map((each) => lets(allowedBy(each), arn)), [true, true, false]);
+  assert.deepEqual([arn, `${arn}2`].map((each) => lets(some, each)), [true, false]);
+  assert.deepEqual([arnOf("jobs", arn), arnOf("arn:aws:sqs:x:2:q", arn)], ["arn:aws:sqs:us-east-1:1:jobs", "arn:aws:sqs:x:2:q"]);
+});
 
 
 test("a form makes the request of a queue with its dead-letter queue", () => {
