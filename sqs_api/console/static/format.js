@@ -52,8 +52,19 @@ export function sizeOf(/** @type {string} */ text) {
   return number !== undefined && Number.isInteger(size) ? size : null;
 }
 
+/** A time on this browser's clock, such as 2026-11-29 14:49:58. */
+export function local(ms) {
+  return ms ? new Date(ms).toLocaleString("sv") : "";
+}
+
+/** The same in UTC, for a hint on hover and for what leaves the browser. */
 export function instant(ms) {
   return ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "";
+}
+
+/** Both, where a text is all there is room for. */
+export function bothTimes(ms) {
+  return ms ? `${local(ms)}, ${instant(ms)}` : "";
 }
 
 /** The time since an instant. */

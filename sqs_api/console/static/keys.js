@@ -1,9 +1,8 @@
 // Access keys: their table, and the secret of a new one, which is shown once.
-
 import { post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, notice, row, submit, table } from "./dom.js";
-import { instant } from "./format.js";
+import { button, command, el, field, fill, form, notice, row, submit, table, time } from "./dom.js";
+
 
 const COLUMNS = [["Access key", "name"], ["State", ""], ["Created", "wide"], ["Last used", "wide"],
   ["Actions", ""]];
@@ -36,8 +35,8 @@ function keyRow(columns, key, withAccount, actionsOf) {
     el("code", {}, key.access_key_id),
     ...(withAccount ? [key.account] : []),
     el("span", { class: key.is_enabled && !key.has_expired ? "" : "urgent" }, stateOf(key)),
-    instant(key.created_at_ms),
-    key.last_used_on ?? "no use known",
+    time(key.created_at_ms),
+    key.last_used_on ? el("span", { title: "a day of UTC" }, key.last_used_on) : "no use known",
     actionsOf(key),
   ], { "data-key": key.access_key_id });
 }
@@ -64,7 +63,7 @@ function stateOf(key) {
   const kind = key.is_temporary ? "temporary, " : "";
   if (!key.is_enabled) return `${kind}disabled`;
   if (key.expires_at_ms === null) return `${kind}enabled`;
-  return `${kind}${key.has_expired ? "expired" : "expires"} ${instant(key.expires_at_ms)}`;
+  return [`${kind}${key.has_expired ? "expired" : "expires"} `, time(key.expires_at_ms)];
 }
 
 /** Ask for how long, make the key, and show its secret in `place` until it is put away. */

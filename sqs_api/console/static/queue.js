@@ -3,9 +3,9 @@
 import { caller, get, ofQueue, post } from "./api.js";
 import { charts } from "./charts.js";
 import * as commands from "./commands.js";
-import { button, command, dashboard, el, facts, fill, link, notice, patch, queueLink } from "./dom.js";
+import { button, command, dashboard, el, facts, fill, link, notice, patch, queueLink, time } from "./dom.js";
 import { failures } from "./failures.js";
-import { bytes, count, instant, pretty, rate, span, taskText } from "./format.js";
+import { bytes, count, pretty, rate, span, taskText } from "./format.js";
 import { History } from "./live.js";
 import { allowedBy, meaningOf } from "./redrive_forms.js";
 import { resource } from "./resource.js";
@@ -94,7 +94,7 @@ function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: u
     }
   };
   return el("p", { class: "notice actions" },
-    el("span", {}, `Purged at ${instant(at)}. Until ${instant(until)} the messages can be restored.`),
+    el("span", {}, "Purged at ", time(at), ". Until ", time(until), " the messages can be restored."),
     button("Undo the purge", undo, { busy: "Restoring …" }));
 }
 
@@ -155,8 +155,8 @@ function links(queue) {
     ["Allowed sources", queue.attributes.RedriveAllowPolicy && meaningOf(allowedBy(queue.attributes.RedriveAllowPolicy), queue.name)],
     ["Latest redrive", queue.task && taskText(queue.task)],
     ["ARN", queue.arn],
-    ["Created", instant(queue.created_at_ms)],
-    ["Changed", instant(queue.modified_at_ms)],
+    ["Created", time(queue.created_at_ms)],
+    ["Changed", time(queue.modified_at_ms)],
   ]);
 }
 

@@ -3,9 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+process.env.TZ = "Europe/Stockholm"; // times are shown on the browser's clock
 globalThis.location = { origin: "https://queues.example" };
 
-const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
+const { bothTimes, bytes, count, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
@@ -28,6 +29,8 @@ cases("count", count, [[null, "?"], [1234567, "1,234,567"]]);
 cases("rate", rate, [[null, ""], [0, "0"], [9.94, "9.9"], [1234.4, "1,234"]]);
 cases("bytes", bytes, [[1023, "1023 B"], [1536, "1.5 KiB"], [3 << 20, "3.0 MiB"]]);
 cases("instant", instant, [[0, ""], [1700000000000, "2023-11-14 22:13:20 UTC"]]);
+cases("local", local, [[0, ""], [1700000000000, "2023-11-14 23:13:20"], [1690000000000, "2023-07-22 06:26:40"]]);
+cases("bothTimes", bothTimes, [[0, ""], [1700000000000, "2023-11-14 23:13:20, 2023-11-14 22:13:20 UTC"]]);
 cases("nameOf", nameOf, [["", ""], ["arn:aws:sqs:eu-west-1:000000000000:jobs.fifo", "jobs.fifo"]]);
 cases("quoted", quoted, [["plain-1.2", "plain-1.2"], ["a b", "'a b'"], ["it's", "'it'\\''s'"], ["", "''"]]);
 cases("pretty", pretty, [
@@ -41,7 +44,7 @@ cases("encoded", encoded, [["a b/c*'(é)!", "a%20b%2Fc%2A%27%28%C3%A9%29%21"], [
 const HOUR = 3600000;
 cases("eventText", eventText, [
   [{ what: "received", count: 1, until_ms: 0 }, "Received once"],
-  [{ what: "received", count: 4, until_ms: 1700000000000 }, "Received 4 times, hidden until 2023-11-14 22:13:20 UTC"],
+  [{ what: "received", count: 4, until_ms: 1700000000000 }, "Received 4 times, hidden until 2023-11-14 23:13:20"],
   [{ what: "died", text: "expired", queue: "jobs" }, "Became a dead letter of jobs: expired"],
   [{ what: "redriven", by: "ann", queue: "dead", text: "fixed" }, "Redriven from dead by ann: fixed"],
   [{ what: "redriven", by: null, queue: null, text: null }, "Redriven, by whom is not known"],
@@ -92,11 +95,18 @@ test("the top of an axis is a usual number that can be halved", () => {
   assert.deepEqual([0.242, 50, 61, 700, 86_401].map((most) => topOf(most, "time")), [0.25, 60, 120, 1200, 172_800]);
 });
 
-test("times on an axis stand at whole hours, and midnight has its date", () => {
-  const begin = Date.UTC(2026, 10, 28, 22, 30) / 1000;
+test("times on an axis stand at whole hours of this clock, and midnight has its date", () => {
+  const begin = new Date(2026, 10, 28, 22, 30).getTime() / 1000;
   const ticks = ticksOf({ begin_s: begin, period_s: 60 }, 181, 3600);
 
   assert.deepEqual(ticks, [[1 / 6, "23:00"], [0.5, "11-29"], [5 / 6, "01:00"]]);
+});
+
+test("days on an axis begin at midnight, also after the clock was changed", () => {
+  const begin = new Date(2026, 9, 23, 12).getTime() / 1000; // summer time ends on the 25th
+  const ticks = ticksOf({ begin_s: begin, period_s: 1800 }, 4 * 48 + 1, 86400);
+
+  assert.deepEqual(ticks.map(([, text]) => text), ["10-24", "10-25", "10-26", "10-27"]);
 });
 
 test("each range has points enough, and not too many", () => {
@@ -545,8 +555,10 @@ for (const [given, wanted] of CONDITIONS)
   });
 
 test("times are of the archive, tags of queues", () => {
-  assert.deepEqual(parsed("sent >= 2026-11-29 10:00", ARCHIVED), { from_ms: String(Date.UTC(2026, 10, 29, 10)) });
-  assert.equal(conditionText("from_ms", String(Date.UTC(2026, 10, 29, 10))), "sent >= 2026-11-29 10:00:00");
+  assert.deepEqual(parsed("sent >= 2026-11-29 10:00", ARCHIVED), { from_ms: String(Date.UTC(2026, 10, 29, 9)) });
+  assert.deepEqual(parsed("sent < 2026-11-29 10:00Z", ARCHIVED), { until_ms: String(Date.UTC(2026, 10, 29, 10)) });
+  assert.deepEqual(parsed("sent >= 2026-11-29", ARCHIVED), { from_ms: String(Date.UTC(2026, 10, 28, 23)) });
+  assert.equal(conditionText("from_ms", String(Date.UTC(2026, 10, 29, 9))), "sent >= 2026-11-29 10:00:00");
   assert.deepEqual(parsed("left = expired", ARCHIVED), { reason: "expired" });
   assert.deepEqual(parsed('team = "pay…"', QUEUES), { tags: "team^=pay" });
   assert.deepEqual(parsed("has team", QUEUES), { tags: "team" });
