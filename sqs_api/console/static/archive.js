@@ -6,7 +6,7 @@ import * as commands from "./commands.js";
 import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table, time } from "./dom.js";
 import { FilterBox, seenIn } from "./filter_box.js";
 import { ARCHIVED, numbered } from "./filters.js";
-import { bytes, count, nameOf } from "./format.js";
+import { bytes, causeText, count, nameOf } from "./format.js";
 import { preview } from "./hits.js";
 import { attributesOf, bodyOf, receivesText } from "./message.js";
 import { needed, resource } from "./resource.js";
@@ -212,7 +212,7 @@ function properties(message) {
     ["Receives", receivesText(message)],
     ["First received", time(message.first_received_at_ms)],
     ["Dead letter of", nameOf(message.source_arn)],
-    ["Cause", message.cause && [`${message.cause}, `, time(message.died_at_ms)]],
+    ["Cause", message.cause && [el("span", { title: message.cause }, causeText(message.cause)), ", ", time(message.died_at_ms)]],
     ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
     ["Group", message.group_id],

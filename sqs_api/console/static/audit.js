@@ -165,11 +165,17 @@ function textOf(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+/** A detail in a few words: names and values of an object without its signs. */
+function briefOf(value) {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return textOf(value);
+  return Object.entries(value).map(([name, each]) => `${name} ${textOf(each)}`).join(", ");
+}
+
 /** What a call asked for in a few words, and all that is known of it. */
 export function detailsOf({ details, access_key_id, source_ip, host }) {
   const { uid: _, ...told } = details;
   const all = Object.entries({ ...told, access_key_id, source_ip, host }).filter(([, value]) => value !== null && value !== undefined);
-  const brief = all.filter(([name, value]) => !IDS.includes(name) && value !== "").map(([name, value]) => `${name} ${textOf(value)}`);
+  const brief = all.filter(([name, value]) => !IDS.includes(name) && value !== "").map(([name, value]) => `${name.replaceAll("_", " ")} ${briefOf(value)}`);
   const many = ["sequences", "messages_read"].filter((name) => Array.isArray(details[name]))
     .map((name) => `${numberOf(details[name].length, "message")}${name === "sequences" ? "" : " read"}`);
   const text = [...many, ...brief].join(", ");
@@ -188,7 +194,7 @@ function entryRows(entry, opened, again) {
   };
   const line = row(COLUMNS, [
     time(Date.parse(entry.time)),
-    entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? "",
+    entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? (entry.source_ip ? el("span", { class: "hint" }, "unsigned") : ""),
     [
       entry.action.replace(/^holdfast:/, ""),
       el("div", { class: "hint narrow" }, queue),

@@ -72,6 +72,21 @@ export function ago(ms) {
   return `${span(Math.max(0, Date.now() - ms) / 1000)} ago`;
 }
 
+/** @type {Record<string, string>} */
+const CAUSES = {
+  "max-receives": "received too often",
+  expired: "expired",
+  "over-length": "the queue was too long",
+  "queue-deleted": "its queue was deleted",
+  late: "came too late",
+  hops: "went in a circle",
+};
+
+/** Why a message is a dead letter. */
+export function causeText(/** @type {string} */ cause) {
+  return CAUSES[cause] ?? cause;
+}
+
 export function nameOf(arn) {
   return arn ? arn.slice(arn.lastIndexOf(":") + 1) : "";
 }

@@ -10,7 +10,7 @@ const ACCOUNT = ["Account", "wide"];
 
 /** The keys with what may be done to them; `read` shows the outcome, `place` the secret of a successor. */
 export function keyTable(keys, { place, read, fail, mayManage, withAccount = false }) {
-  if (keys.length === 0) return el("p", { class: "empty" }, "There are no keys.");
+  if (keys.length === 0) return el("p", { class: "empty" }, mayManage ? "There are no keys. New key makes one." : "There are no keys.");
   const columns = withAccount ? [...COLUMNS.slice(0, 1), ACCOUNT, ...COLUMNS.slice(1)] : COLUMNS;
   const actionsOf = (key) => mayManage && actions(key, act, replace);
   return table(columns, keys.map((key) => keyRow(columns, key, withAccount, actionsOf)), "Access keys");

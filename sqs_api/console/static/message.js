@@ -6,7 +6,7 @@ import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, queueLink, time } from "./dom.js";
 import { compare, conditionsOf, each, REDRIVES } from "./filters.js";
-import { bytes, count, nameOf, pretty, span } from "./format.js";
+import { bytes, causeText, count, nameOf, pretty, span } from "./format.js";
 import { hitsOf, marked, markedValue } from "./hits.js";
 import { resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
@@ -124,7 +124,7 @@ function properties(queue, message, filter) {
     ["First received", time(message.first_received_at_ms)],
     ["Last received here", time(message.last_received_at_ms)],
     ["Dead letter of", source && queueLink(source, queue.sources.includes(source) && !queue.hidden.includes(source))],
-    ["Cause", message.cause && [`${message.cause}, `, time(message.died_at_ms)]],
+    ["Cause", message.cause && [el("span", { title: message.cause }, causeText(message.cause)), ", ", time(message.died_at_ms)]],
     ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
     ["Group", markedValue(filter, "group", message.group_id)],

@@ -168,7 +168,7 @@ function settings(queue) {
     return [key, own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : value];
   });
   return [
-    el("div", {}, el("h2", {}, "Attributes"), facts(shown.map(([name, value]) => [name, [value, meaning(name, value)]])),
+    el("div", { class: "attributes" }, el("h2", {}, "Attributes"), facts(shown.map(([name, value]) => [name, [value, meaning(name, value)]])),
     documents.map(([name, value]) => [
       el("h2", {}, name),
       name === "Policy" && queue.policy_without_effect.length > 0

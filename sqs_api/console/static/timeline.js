@@ -1,7 +1,7 @@
 // What happened to a message, as a list with the oldest first.
 
 import { el, link, time } from "./dom.js";
-import { count, local, span } from "./format.js";
+import { causeText, count, local, span } from "./format.js";
 
 /** What happened, in a sentence without its end. */
 export function eventText({ what, by, text, queue, count: times, until_ms: untilMs }) {
@@ -10,7 +10,7 @@ export function eventText({ what, by, text, queue, count: times, until_ms: until
   switch (what) {
     case "sent": return "Sent";
     case "received": return `Received ${times === 1 ? "once" : `${count(times)} times`}${untilMs ? `, hidden until ${local(untilMs)}` : ""}`;
-    case "died": return `Became a dead letter${queue ? ` of ${queue}` : ""}${told}`;
+    case "died": return `Became a dead letter${queue ? ` of ${queue}` : ""}${text ? `: ${causeText(text)}` : ""}`;
     case "redriven": return `Redriven${queue ? ` from ${queue}` : ""}${who || ", by whom is not known"}${told}`;
     case "undone": return `Brought back by an undo${by ? ` of ${by}` : ""}`;
     case "edited": return `Edited${who}${queue ? `, in ${queue}` : ""}`;
