@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 
 from compat_tests.chromium import Tab
 from compat_tests.console_world import make_dead_letters, sqs
-from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask
 from compat_tests.screen_sheets import ANY_KEY
@@ -54,12 +53,9 @@ def timely(opened: NodeProcess) -> NodeProcess:
         ("access-keys", {"account": "000000000000", "user": "timely", "expires_in_s": 3600}),
         ("marks", {"text": "deploy 4711"}),
     ):
-        eventually(lambda page=page, content=content: _made(opened, page, content))
+        status, said = ask(opened.url, ANY_KEY, f"api/{page}", content)
+        assert status == 200, said
     return opened
-
-
-def _made(node: NodeProcess, page: str, content: dict[str, Any]) -> bool:
-    return ask(node.url, ANY_KEY, f"api/{page}", content)[0] == 200
 
 
 def test_no_screen_shows_a_time_of_utc(browser: Any, timely: NodeProcess) -> None:
