@@ -107,7 +107,9 @@ export function queueLink(name, may) {
  * stand for it, such as "3m ago": then both are on hover. */
 export function time(ms, text = "") {
   if (!ms) return "";
-  return el("time", { datetime: new Date(ms).toISOString(), title: text ? bothTimes(ms) : instant(ms) }, text || local(ms));
+  const [day, clock] = local(ms).split(" ");
+  return el("time", { datetime: new Date(ms).toISOString(), title: text ? bothTimes(ms) : instant(ms) },
+    text || [el("span", {}, day), " ", el("span", {}, clock)]);
 }
 
 /** A labelled field of a form, perhaps with a hint below it. */
