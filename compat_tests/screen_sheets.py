@@ -7,8 +7,8 @@ the screens are written there instead, in full size and colour, to be looked at.
 
 from __future__ import annotations
 
+import argparse
 import base64
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -146,12 +146,15 @@ def size_of(look: Look) -> tuple[int, int]:
 
 def main() -> None:
     """Make all anew."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("folder", type=Path, nargs="?", help="of pictures to be looked at")
+    to = parser.parse_args().folder
     with TemporaryDirectory() as folder, running() as browser:
         node = NodeProcess(Path(folder), "--auth", "open").start()
         try:
             fill(node)
-            if sys.argv[1:]:
-                to = Path(sys.argv[1])
+            if to is not None:
+                to.mkdir(exist_ok=True)
                 for name, look, picture in pictures(browser, node.url, scaled=False):
                     (to / f"{name.replace(' ', '-')}-{look.name}.png").write_bytes(picture)
             else:

@@ -59,7 +59,7 @@ def test_a_redriven_message_is_found_by_its_first_id_and_tells_its_life(
     told = [each.split("\n")[-1] for each in events.all_inner_texts()]
     assert told[0] == f"Sent as {wanted}"
     assert told[1].startswith("Received ")
-    assert told[2].startswith("Became a dead letter: max-receives")
+    assert told[2].startswith("Became a dead letter: received too often")
     assert told[3].startswith(f"Redriven from {name}-dead by ")
     assert "card fixed" in told[3]
     assert told[4] == "Lost"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 CHECKOUT = Path(__file__).parent.parent
+RUNBOOK = (CHECKOUT / "deploy/runbook.md").read_text()
 SCREENS = (CHECKOUT / "sqs_api/console/static/main.js").read_text()
 DASHBOARDS = {
     path.stem: json.loads(path.read_text())
@@ -23,7 +24,7 @@ EACH = pytest.mark.parametrize("board", DASHBOARDS.values(), ids=DASHBOARDS)
 SCHEMA = 39
 KINDS = {"row", "stat", "table", "heatmap", "timeseries"}
 VARIABLE = re.compile(r"\$\{?(\w+)")
-OWN = {"__all", "__rate_interval", "__value"}
+OWN = {"__all", "__field", "__rate_interval", "__value"}
 """Variables of Grafana itself."""
 
 
@@ -96,10 +97,29 @@ def test_links_lead_to_screens_and_dashboards_that_there_are(board: Any) -> None
         each["title"] for each in board["links"]
     }
     for link in links:
-        place = link.partition("#")[2].partition("?")[0]
+        place = link.partition("/console#")[2].partition("?")[0]
         assert not place or place.startswith("/queues/") or place in routes, link
         if link.startswith("/d/"):
             assert link.removeprefix("/d/") in {each["uid"] for each in DASHBOARDS.values()}
+
+
+@EACH
+def test_each_panel_leads_to_the_console_and_to_the_runbook(board: Any) -> None:
+    titles = re.findall(r"^#+ (.+)$", RUNBOOK, re.MULTILINE)
+    anchors = {"", *(f"#{each.lower().replace(' ', '-')}" for each in titles)}
+    for panel in board["panels"]:
+        if panel["type"] != "row":
+            console, runbook = (each["url"] for each in panel["links"])
+            assert console.startswith("${console:raw}/_holdfast/console#/"), panel["title"]
+            assert runbook.removeprefix("${runbook:raw}") in anchors, panel["title"]
+
+
+@EACH
+def test_a_line_of_a_queue_leads_to_the_queue(board: Any) -> None:
+    for panel in board["panels"]:
+        if panel["type"] == "timeseries" and "{{queue}}" in json.dumps(panel["targets"]):
+            links = panel["fieldConfig"]["defaults"]["links"]
+            assert links[0]["url"].endswith("#/queues/${__field.labels.queue}"), panel["title"]
 
 
 @EACH

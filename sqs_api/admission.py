@@ -118,6 +118,7 @@ class AdminSide:
             archive=ArchivedMessages(settings.lake),
             user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
+            named_keys=owner.keyring.names,
             marks=parts[Marks],
             sessions=sessions,
             grafana_url=settings.grafana_url,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cluster.catalog.catalog import Catalog
+from cluster.keys.key_owners import NamedKey
 from cluster.parts.part_requests import to_part
 from cluster.parts.split_moves import OF_TASKS
 from cluster.shards.router import Router
@@ -53,6 +54,8 @@ class OperatorContext(NamedTuple):
     user_admin: UserAdmin
     """Users and access keys."""
     find_key: FindKey
+    named_keys: Callable[[], list[NamedKey]]
+    """Every key that queues may name, the built-in one, too."""
     marks: Marks
     sessions: BrowserSessions | None
     """None in open mode."""

@@ -143,7 +143,9 @@ class WholeQueue(ListedQueue):
     """A queue with all settings, and all actions that the caller may do. `policy_without_effect`
     names the statements of its policy whose Resource is not this queue, `tags_without_effect` the
     service's tags that mean nothing as things are, each with the reason. `purges` are those that
-    the caller may take back, the latest first."""
+    the caller may take back, the latest first. `encryption_keys`
+    are
+    those that its KmsMasterKeyId may name, for callers who may set it."""
 
     attributes: dict[str, str]
     policy_without_effect: list[str]
@@ -153,6 +155,7 @@ class WholeQueue(ListedQueue):
     created_at_ms: int
     modified_at_ms: int
     purges: list[Purged]
+    encryption_keys: list[str]
 
 
 async def list_queues(context: OperatorContext, asked: Asked, listing: ShownListing) -> QueuePage:
@@ -209,6 +212,7 @@ async def show_queue(context: OperatorContext, asked: Asked) -> WholeQueue:
         "may": _may(asked, queue, _ON_A_QUEUE),
         "hidden": _hidden(asked, shown),
         "purges": _purges(context, asked, queue),
+        "encryption_keys": _keys(context, queue) if asked.may(SET_ATTRIBUTES, queue.name) else [],
     }
 
 
@@ -220,6 +224,14 @@ def _hidden(asked: Asked, shown: ShownQueue) -> list[str]:
     dead = shown["dead_letter_queue"]
     others = [*shown["sources"], *([] if dead is None else [dead["name"]])]
     return [name for name in others if not asked.may(GET_QUEUE, name)]
+
+
+def _keys(context: OperatorContext, queue: QueueDefinition) -> list[str]:
+    return [
+        f"alias/{key.name}"
+        for key in context.named_keys()
+        if key.enabled and key.account in (queue.account, "")
+    ]
 
 
 def _purges(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> list[Purged]:

@@ -22,6 +22,8 @@ _QUEUES_MAX = 200
 _PAGES_MAX = 10
 _SHOWN_MAX = 200
 _DAY_MS = 86_400_000
+_MINUTE_MS = 60_000
+_OFFSET_MAX_MIN = 18 * 60
 _Ms = Annotated[int, Meta(ge=0, le=1 << 52)]
 
 
@@ -30,6 +32,14 @@ class RedriveWindow(msgspec.Struct):
 
     since_ms: _Ms = 0
     until_ms: _Ms = 1 << 52
+    utc_offset_min: Annotated[
+        int,
+        Meta(
+            ge=-_OFFSET_MAX_MIN,
+            le=_OFFSET_MAX_MIN,
+            description="The days of `by_day` are those of a clock so far ahead of UTC.",
+        ),
+    ] = 0
 
     def includes(self, task: MoveTask) -> bool:
         """True if the task began in it."""
@@ -52,7 +62,7 @@ class Redriver(TypedDict):
 
 
 class DayOfRedriver(Redriver):
-    """The same of one day in UTC, which begins at `day_ms`."""
+    """The same of one day, which begins at `day_ms`."""
 
     day_ms: int
 
@@ -91,7 +101,10 @@ async def list_all_redrives(
             for queue, task in found[:_SHOWN_MAX]
         ],
         "by": _sums(task for _, task in found if window.includes(task)),
-        "by_day": by_day(task for _, task in found if window.includes(task)),
+        "by_day": by_day(
+            (task for _, task in found if window.includes(task)),
+            window.utc_offset_min * _MINUTE_MS,
+        ),
         "left_out": max(0, len(found) - _SHOWN_MAX),
         "is_complete": is_complete,
     }
@@ -152,11 +165,12 @@ def _sums(tasks: Iterable[MoveTask]) -> list[Redriver]:
     return sorted(sums.values(), key=lambda each: -each["moved"])
 
 
-def by_day(tasks: Iterable[MoveTask]) -> list[DayOfRedriver]:
-    """The sums of each day, the latest first."""
+def by_day(tasks: Iterable[MoveTask], offset_ms: int = 0) -> list[DayOfRedriver]:
+    """The sums of each day of a clock that is so far ahead of UTC, the latest first."""
     days: dict[int, list[MoveTask]] = {}
     for task in tasks:
-        days.setdefault(task.started_at_ms // _DAY_MS * _DAY_MS, []).append(task)
+        told_ms = task.started_at_ms + offset_ms
+        days.setdefault(told_ms - told_ms % _DAY_MS - offset_ms, []).append(task)
     return [
         {**each, "day_ms": day_ms}
         for day_ms in sorted(days, reverse=True)

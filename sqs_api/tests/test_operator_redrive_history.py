@@ -79,6 +79,22 @@ def test_sums_are_made_by_day_and_who_began_and_without_undos() -> None:
     assert found == [(2, "ann", 1, 3), (1, "ann", 2, 6), (1, "bob", 1, 1)]
 
 
+def test_days_begin_at_midnight_of_the_clock_that_is_asked_for() -> None:
+    hour_ms = DAY_MS // 24
+    tasks = [
+        MoveTask(1, "task", "arn", None, 0, at_ms, 0, 1, moved=1, started_by="ann")
+        for at_ms in (5 * DAY_MS - 2 * hour_ms, 5 * DAY_MS - hour_ms, 5 * DAY_MS)
+    ]
+
+    ahead, behind = (by_day(tasks, hours * hour_ms) for hours in (1, -1))
+
+    assert [(each["day_ms"], each["moved"]) for each in ahead] == [
+        (5 * DAY_MS - hour_ms, 2),
+        (4 * DAY_MS - hour_ms, 1),
+    ]
+    assert [(each["day_ms"], each["moved"]) for each in behind] == [(4 * DAY_MS + hour_ms, 3)]
+
+
 async def test_a_time_leaves_out_what_began_outside_but_not_what_still_runs(
     operators: Operators,
 ) -> None:

@@ -132,7 +132,10 @@ async def test_the_first_dead_letter_is_announced_once(data: Path, receiver: Rec
     arn = "arn:aws:sqs:us-east-1:000000000000:"
     assert first["type"] == "dead_letters.first"
     console = "https://queues.example/_holdfast/console#/queues/dead"
-    assert first["text"] == f"dead has 2 dead letters, from source (max-receives: 2). {console}"
+    assert first["text"] == (
+        "dead has 2 dead letters, from source (2 received too often). "
+        f"What they failed for: {console}"
+    )
     assert second["text"] == f"dead got dead letters from source, which have gone. {console}"
     assert first["data"] == {
         "queue": f"{arn}dead",

@@ -28,6 +28,7 @@ from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every, in_slices
 from sqs_api.settings.outgoing_settings import secret_of
 from sqs_api.webhook.webhook_delivery import ATTEMPT_S, HttpPost, WebhookDelivery
+from visibility.contract.death import LATE, MAX_RECEIVES, OVER_LENGTH, QUEUE_DELETED
 from visibility.contract.model import QueueDefinition
 
 WATCH_S = 5.0
@@ -35,6 +36,15 @@ WATCH_S = 5.0
 _SLICE = 100
 """Queues looked at before other work may run."""
 _FIRST = "dead_letters.first"
+_NAMES_MAX = 5
+"""Source queues that the text names."""
+_CAUSES = {
+    MAX_RECEIVES: "received too often",
+    OVER_LENGTH: "over the queue's length",
+    QUEUE_DELETED: "of a deleted queue",
+    LATE: "came too late",
+}
+"""Causes of deaths that do not say it themselves."""
 
 Deliver = Callable[[str, bytes], None]
 """Takes the id and the body of an event."""
@@ -132,15 +142,23 @@ class DeadLetterWatch:
         causes: Mapping[str, int],
     ) -> str:
         noun = "dead letter" if messages == 1 else "dead letters"
-        names = ", ".join(each.name for each in sources)
-        told = f"{queue.name} has {messages} {noun}, from {names}"
+        names = _listed([each.name for each in sources])
+        told = f"{queue.name} has {messages:,} {noun}, from {names}"
         if messages == 0:
             told = f"{queue.name} got dead letters from {names}, which have gone"
-        died = ", ".join(f"{cause}: {number}" for cause, number in causes.items())
+        died = ", ".join(
+            f"{number:,} {_CAUSES.get(cause, cause)}" for cause, number in causes.items()
+        )
         text = f"{told} ({died})." if died else f"{told}."
         if self._public_url is None:
             return text
-        return f"{text} {self._public_url.rstrip('/')}{RESERVED}console#/queues/{queue.name}"
+        place = f"{self._public_url.rstrip('/')}{RESERVED}console#/queues/{queue.name}"
+        return f"{text} What they failed for: {place}" if messages else f"{text} {place}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMES_MAX
+    return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def announcements(process: Process, queues: QueueView, router: Router) -> Feature:

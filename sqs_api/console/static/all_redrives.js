@@ -3,7 +3,7 @@
 import { keep, stateOf } from "./address.js";
 import { get } from "./api.js";
 import { button, el, fill, link, row, table, time } from "./dom.js";
-import { count, instant, nameOf, span, statusText } from "./format.js";
+import { count, nameOf, span, statusText } from "./format.js";
 import { editText, filterText } from "./filters.js";
 import { resultText } from "./presets.js";
 import { controlButtons, undoOf } from "./redrive_controls.js";
@@ -102,7 +102,7 @@ function liveRow(redrive, heard) {
     statusText(redrive),
     [resultText(redrive), done],
     whoOf(redrive.started_by),
-    el("span", { title: `since ${instant(startedMs)}` }, span((Date.now() - startedMs) / 1000)),
+    time(startedMs, span((Date.now() - startedMs) / 1000)),
     may && el("div", { class: "actions" }, controlButtons(queue, redrive, heard)),
   ], { "data-key": redrive.id });
 }
@@ -119,7 +119,7 @@ function endedRow(redrive, heard) {
     time(redrive.started_at_ms),
     redrive.ended_at_ms ? span((redrive.ended_at_ms - redrive.started_at_ms) / 1000) : "",
     redrive.undone_at_ms
-      ? el("span", { class: "hint", title: instant(redrive.undone_at_ms) }, "undone")
+      ? el("span", { class: "hint" }, time(redrive.undone_at_ms, "undone"))
       : redrive.may_redrive && undoOf(redrive.queue, redrive, heard),
   ], { "data-key": redrive.id });
 }

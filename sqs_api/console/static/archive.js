@@ -3,10 +3,10 @@
 import { enter, isNextPage, keep } from "./address.js";
 import { caller, filled, get } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table } from "./dom.js";
+import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table, time } from "./dom.js";
 import { FilterBox, seenIn } from "./filter_box.js";
 import { ARCHIVED, numbered } from "./filters.js";
-import { bytes, count, instant, nameOf } from "./format.js";
+import { bytes, causeText, count, nameOf } from "./format.js";
 import { preview } from "./hits.js";
 import { attributesOf, bodyOf, receivesText } from "./message.js";
 import { needed, resource } from "./resource.js";
@@ -133,8 +133,8 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
     return row(COLUMNS, [
       box,
       link(`${id.slice(0, 8)}…${id.slice(-4)}`, `#${path}/${place}`, { title: id }),
-      instant(message.sent_at_ms),
-      `${message.reason}, ${instant(message.removed_at_ms)}`,
+      time(message.sent_at_ms),
+      [`${message.reason}, `, time(message.removed_at_ms)],
       count(message.receive_count),
       bytes(message.size),
       el("code", { class: message.body === null ? "masked" : "" },
@@ -205,14 +205,14 @@ export async function showArchived(screen) {
 function properties(message) {
   return [
     ["Message id", message.message_id],
-    ["Left the queue", `${message.reason}, ${instant(message.removed_at_ms)}`],
+    ["Left the queue", [`${message.reason}, `, time(message.removed_at_ms)]],
     ["First id", message.origin?.message_id],
-    ["First sent", instant(message.origin?.sent_at_ms)],
-    ["Sent", instant(message.sent_at_ms)],
+    ["First sent", time(message.origin?.sent_at_ms)],
+    ["Sent", time(message.sent_at_ms)],
     ["Receives", receivesText(message)],
-    ["First received", instant(message.first_received_at_ms)],
+    ["First received", time(message.first_received_at_ms)],
     ["Dead letter of", nameOf(message.source_arn)],
-    ["Cause", message.cause && `${message.cause}, ${instant(message.died_at_ms)}`],
+    ["Cause", message.cause && [el("span", { title: message.cause }, causeText(message.cause)), ", ", time(message.died_at_ms)]],
     ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
     ["Group", message.group_id],

@@ -3,22 +3,23 @@
 import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { caller, get } from "./api.js";
 import { readAudit } from "./commands.js";
-import { button, command, el, facts, field, fill, link, row, table } from "./dom.js";
-import { count, nameOf } from "./format.js";
+import { button, command, el, facts, field, fill, link, row, table, time } from "./dom.js";
+import { count, local, nameOf } from "./format.js";
 import { resource } from "./resource.js";
 
+const TIME = "datetime-local";
 const COLUMNS = [
-  ["Time (UTC)", "time"],
+  ["Time", "time"],
   ["Who", ""],
   ["Call", ""],
   ["Queue", "queue"],
   ["What", "brief wide"],
   ["Ids", ""],
 ];
-const REDRIVERS = [["Day (UTC)", "name"], ["Who", ""], ["Redrives", "number"], ["Messages moved", "number"]];
+const REDRIVERS = [["Day", "name"], ["Who", ""], ["Redrives", "number"], ["Messages moved", "number"]];
 const FIELDS = [
-  ["since", "Since (UTC)", "datetime-local"],
-  ["until", "Until (UTC)", "datetime-local"],
+  ["since", "Since", TIME],
+  ["until", "Until", TIME],
   ["user", "User, key or account", "text"],
   ["action", "Part of the action", "search"],
   ["queue", "Queue", "text"],
@@ -33,7 +34,7 @@ const SHOWN_MAX = 200;
 
 export async function showAudit({ view, query, signal, fail }) {
   const inputs = FIELDS.map(([name, label, type]) => [name, label,
-    el("input", { name, type, value: query.get(name) ?? "", autocomplete: "off" })]);
+    el("input", { name, type, value: type === TIME ? shownTime(query.get(name)) : query.get(name) ?? "", autocomplete: "off" })]);
   const denied = el("input", { type: "checkbox", name: "denied" });
   denied.checked = query.get("denied") === "true";
   let before = query.get("before") ?? ""; // a page's token
@@ -45,7 +46,7 @@ export async function showAudit({ view, query, signal, fail }) {
   const seesRedrives = may.includes("holdfast:ListQueues");
 
   function conditions() {
-    const given = inputs.map(([name, , input]) => [name, input.value.trim()]);
+    const given = inputs.map(([name, , input]) => [name, input.type === TIME ? keptTime(input.value) : input.value.trim()]);
     const kept = Object.fromEntries(given.filter(([, value]) => value));
     return denied.checked ? { ...kept, denied: "true" } : kept;
   }
@@ -57,7 +58,7 @@ export async function showAudit({ view, query, signal, fail }) {
   }
 
   function askRedrives(mine) {
-    return get("redrives", daysOf(shown, Date.now()), mine);
+    return get("redrives", { ...daysOf(shown, new Date()), utc_offset_min: -new Date().getTimezoneOffset() }, mine);
   }
 
   function show({ entries, missing, next }) {
@@ -110,13 +111,24 @@ export async function showAudit({ view, query, signal, fail }) {
   await Promise.all([list.read(), seesRedrives && redrives.read()]);
 }
 
+/** A time of an address, where times are of UTC: links mean the same for everybody. */
 function at(text) {
   return Date.parse(`${text}Z`);
 }
 
-/** The days of which redrives are counted, whole ones in UTC unless times are asked for. */
-export function daysOf({ since = "", until = "" }, nowMs) {
-  const untilMs = until ? at(until) : (Math.floor(nowMs / DAY_MS) + 1) * DAY_MS;
+/** A time of an address as a field shows it, on this browser's clock. */
+function shownTime(kept) {
+  return kept ? local(at(kept)).slice(0, 16).replace(" ", "T") : "";
+}
+
+/** The other way round. */
+function keptTime(shown) {
+  return shown && new Date(shown).toISOString().slice(0, 16);
+}
+
+/** The days of which redrives are counted, whole ones of this browser's clock unless times are asked for. */
+export function daysOf({ since = "", until = "" }, now) {
+  const untilMs = until ? at(until) : new Date(now.getFullYear(), now.getMonth(), now.getDate() + 1).getTime();
   return { since_ms: since ? at(since) : Math.max(0, untilMs - DAYS * DAY_MS), until_ms: untilMs };
 }
 
@@ -136,10 +148,10 @@ function nameOfCaller(arn) {
 }
 
 function redriverRow({ day_ms: dayMs, who, redrives, moved }) {
-  const day = new Date(dayMs).toISOString().slice(0, 10);
+  const minute = (ms) => new Date(ms).toISOString().slice(0, 16);
   const user = nameOfCaller(who);
-  const lines = { since: `${day}T00:00`, until: `${day}T23:59`, ...(user !== "unsigned" && user !== "root" && { user }), action: "redrive" };
-  return row(REDRIVERS, [link(day, addressOf("/audit", lines)), user, count(redrives), count(moved)],
+  const lines = { since: minute(dayMs), until: minute(dayMs + DAY_MS), ...(user !== "unsigned" && user !== "root" && { user }), action: "redrive" };
+  return row(REDRIVERS, [link(local(dayMs).slice(0, 10), addressOf("/audit", lines)), user, count(redrives), count(moved)],
     { "data-key": `${dayMs} ${who}` });
 }
 
@@ -153,11 +165,17 @@ function textOf(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
+/** A detail in a few words: names and values of an object without its signs. */
+function briefOf(value) {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return textOf(value);
+  return Object.entries(value).map(([name, each]) => `${name} ${textOf(each)}`).join(", ");
+}
+
 /** What a call asked for in a few words, and all that is known of it. */
 export function detailsOf({ details, access_key_id, source_ip, host }) {
   const { uid: _, ...told } = details;
   const all = Object.entries({ ...told, access_key_id, source_ip, host }).filter(([, value]) => value !== null && value !== undefined);
-  const brief = all.filter(([name, value]) => !IDS.includes(name) && value !== "").map(([name, value]) => `${name} ${textOf(value)}`);
+  const brief = all.filter(([name, value]) => !IDS.includes(name) && value !== "").map(([name, value]) => `${name.replaceAll("_", " ")} ${briefOf(value)}`);
   const many = ["sequences", "messages_read"].filter((name) => Array.isArray(details[name]))
     .map((name) => `${numberOf(details[name].length, "message")}${name === "sequences" ? "" : " read"}`);
   const text = [...many, ...brief].join(", ");
@@ -175,8 +193,8 @@ function entryRows(entry, opened, again) {
     again();
   };
   const line = row(COLUMNS, [
-    entry.time.slice(0, 19).replace("T", " "),
-    entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? "",
+    time(Date.parse(entry.time)),
+    entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? (entry.source_ip ? el("span", { class: "hint" }, "unsigned") : ""),
     [
       entry.action.replace(/^holdfast:/, ""),
       el("div", { class: "hint narrow" }, queue),

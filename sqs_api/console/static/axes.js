@@ -1,5 +1,7 @@
 // The axes of charts: ranges of time, tops, and what stands along them.
 
+import { local } from "./format.js";
+
 /**
  * Hours, seconds of a point, seconds between two times on the axis.
  *
@@ -26,7 +28,7 @@ export function topOf(most, unit) {
 }
 
 /**
- * The times on an axis, as [share of the width, text]; midnight has its date.
+ * The times on an axis, on this browser's clock, as [share of the width, text]; midnight has its date.
  *
  * @returns {[number, string][]}
  */
@@ -34,11 +36,17 @@ export function ticksOf({ begin_s: begin, period_s: period }, points, tick) {
   const last = begin + (points - 1) * period;
   /** @type {[number, string][]} */
   const found = [];
-  for (let at = Math.ceil(begin / tick) * tick; at <= last; at += tick) {
-    const [day, time] = new Date(at * 1000).toISOString().split("T");
-    found.push([(at - begin) / (last - begin), time.startsWith("00:00") ? day.slice(5) : time.slice(0, 5)]);
+  for (let told = Math.ceil((begin + aheadS(begin)) / tick) * tick; told - aheadS(told) <= last; told += tick) {
+    const at = told - aheadS(told);
+    const [day, clock] = local(at * 1000).split(" ");
+    found.push([(at - begin) / (last - begin), clock.startsWith("00:00") ? day.slice(5) : clock.slice(0, 5)]);
   }
   return found;
+}
+
+/** The seconds that this browser's clock is ahead of UTC at a time. */
+function aheadS(atS) {
+  return -60 * new Date(atS * 1000).getTimezoneOffset();
 }
 
 /** The point of a chart below a share of its width. */

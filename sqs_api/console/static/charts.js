@@ -4,8 +4,8 @@
 import { keep, stateOf } from "./address.js";
 import { get, ofQueue } from "./api.js";
 import { pointAt, RANGES, ticksOf, topOf } from "./axes.js";
-import { button, el, fill, row, table } from "./dom.js";
-import { delay, instant, rate, span } from "./format.js";
+import { button, el, fill, row, table, time } from "./dom.js";
+import { delay, local, rate, span } from "./format.js";
 import { path, shape } from "./lines.js";
 import { markLines, markText, shownMarks } from "./marks.js";
 import { resource } from "./resource.js";
@@ -184,7 +184,7 @@ function markPoint(shownFigure, { past, before }, text, lines, at) {
   };
   const happened = past.marks.filter(({ at_ms: ms }) => periodOf(past, ms) === at);
   fill(shownFigure.querySelector(".legend"),
-    at >= 0 && el("strong", {}, instant(fromMs).replace(/:00 UTC$/, " UTC")),
+    at >= 0 && el("strong", {}, time(fromMs, local(fromMs).slice(0, 16))),
     lines.map(([name, label], place) => el("span", { class: `key-${place}` },
       lines.length > 1 ? `${label} ${said(past.series, name)}` : said(past.series, name),
       before && el("span", { class: "hint" }, ` (${said(before.series, name)} a week before)`))),
@@ -199,7 +199,7 @@ function numbers(past) {
     const values = names.map(({ name, text }) => ({ value: past.series[name][at], text }));
     if (values.every(({ value }) => value === null)) return [];
     const cells = values.map(({ value, text }) => (value === null ? "" : text(value) || "0"));
-    return [row(columns, [instant((past.begin_s + at * past.period_s) * 1000), ...cells])];
+    return [row(columns, [time((past.begin_s + at * past.period_s) * 1000), ...cells])];
   });
   return el("details", {}, el("summary", {}, "The numbers"),
     table(columns, rows.reverse(), "Numbers of the charts"));

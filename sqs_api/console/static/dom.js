@@ -1,5 +1,6 @@
 // Elements. Text of users becomes text nodes and attribute values only, never markup.
 
+import { bothTimes, instant, local } from "./format.js";
 import { listen, nodesOf, patch } from "./patch.js";
 
 export { patch };
@@ -102,16 +103,13 @@ export function queueLink(name, may) {
   return may ? link(name, `#/queues/${name}`) : el("span", {}, name);
 }
 
-/** A time on this browser's clock, with that of UTC on hover; nothing without one. */
-export function time(ms) {
+/** A time on this browser's clock, with that of UTC on hover; nothing without one. Another `text` may
+ * stand for it, such as "3m ago": then both are on hover. */
+export function time(ms, text = "") {
   if (!ms) return "";
-  const utc = new Date(ms).toISOString();
-  return el("time", { datetime: utc, title: `${utc.slice(0, 19).replace("T", " ")} UTC` }, local(ms));
-}
-
-/** Such as 2026-11-29 14:49:58. */
-function local(ms) {
-  return new Date(ms).toLocaleString("sv");
+  const [day, clock] = local(ms).split(" ");
+  return el("time", { datetime: new Date(ms).toISOString(), title: text ? bothTimes(ms) : instant(ms) },
+    text || [el("span", {}, day), " ", el("span", {}, clock)]);
 }
 
 /** A labelled field of a form, perhaps with a hint below it. */

@@ -3,8 +3,8 @@
 
 import { get, ofQueue } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, link } from "./dom.js";
-import { ago, count, instant, span } from "./format.js";
+import { button, command, el, link, time } from "./dom.js";
+import { ago, count, local, span } from "./format.js";
 import { shape } from "./lines.js";
 import { markLines, shownMarks } from "./marks.js";
 import { Matching } from "./matching.js";
@@ -121,24 +121,24 @@ function facts(queue, { first_ms: first, last_ms: last, last_hour: hour, lost_ms
     .map(([name, messages]) => `${name || "elsewhere"} ${count(messages)}`);
   const left = (lost - Date.now()) / 1000;
   return el("dl", { class: "tight" },
-    pair("Last", ago(last), instant(last)), pair("First", ago(first), instant(first)),
+    pair("Last", time(last, ago(last))), pair("First", time(first, ago(first))),
     pair("In the last hour", count(hour)),
-    pair("First lost", left > 0 ? `in ${span(left)}` : "now", instant(lost), left < 86400 ? "urgent" : ""),
+    pair("First lost", time(lost, left > 0 ? `in ${span(left)}` : "now"), left < 86400 ? "urgent" : ""),
     pair("From", from.slice(0, 3).join(", ") + (from.length > 3 ? `, ${from.length - 3} more` : "")),
     sample !== null && pair("Sample", link("show", `#/queues/${queue}/messages/${sample}`)));
 }
 
-function pair(name, value, title = "", kind = "") {
-  return el("div", {}, el("dt", {}, name), el("dd", { title: title || null, class: kind || null }, value));
+function pair(name, value, kind = "") {
+  return el("div", {}, el("dt", {}, name), el("dd", { class: kind || null }, value));
 }
 
 /** Messages by the time at which they came, with marks of what happened. */
 function histogram({ bars, messages, first_ms: first, last_ms: last }, { begin_ms: begin, bar_ms: bar, marks }) {
   const top = Math.max(1, ...bars);
   const step = WIDTH / bars.length;
-  const most = instant(begin + bars.indexOf(top) * bar);
+  const most = local(begin + bars.indexOf(top) * bar);
   const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "histogram", role: "img", preserveAspectRatio: "none",
-    "aria-label": `${count(messages)} came from ${instant(first)} to ${instant(last)}, most at ${most}` });
+    "aria-label": `${count(messages)} came from ${local(first)} to ${local(last)}, most at ${most}` });
   svg.append(shape("line", { x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT, class: "axis" }));
   bars.forEach((each, at) => {
     if (!each) return;
@@ -147,5 +147,5 @@ function histogram({ bars, messages, first_ms: first, last_ms: last }, { begin_m
   });
   svg.append(...markLines(marks, (at) => ((at - begin) / bar) * step, WIDTH, HEIGHT));
   return el("figure", {}, svg, el("figcaption", { class: "hint span" },
-    el("span", {}, ago(begin)), el("span", {}, "now")));
+    time(begin, ago(begin)), el("span", {}, "now")));
 }

@@ -2,6 +2,8 @@
 // service's filters and of an address, and the other way round. Messages, redrives, the archive and
 // the list of queues choose in the same way.
 
+import { local } from "./format.js";
+
 const MESSAGE = ["text", "json", "attribute", "id", "failure", "group", "source", "received_min", "received_max",
   "older_s", "newer_s"];
 /** The conditions that each list knows. */
@@ -24,7 +26,7 @@ const NUMBERS = new Set(["received_min", "received_max", "older_s", "newer_s", "
 const BARE = new Set(["id", "failure", "state", "reason"]);
 const ID = /^[0-9a-f]{8}-[0-9a-f-]*$/i;
 const CONDITION = /^([^=<>^"]+?)\s*(\^=|>=|<=|=|<|>)\s*(.*)$/s;
-const TIME = /^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2})?)?$/;
+const TIME = /^\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2})?Z?)?$/;
 const UNITS = /** @type {[string, number][]} */ ([["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]);
 
 /** @typedef {Record<string, string>} Conditions by the names of parameters, as texts */
@@ -118,17 +120,18 @@ function compared(left, sign, right, known) {
   return { [name]: value };
 }
 
-/** `sent < 14h`: within the last 14 hours; in the archive also `sent >= 2026-11-29 10:00`. */
+/** `sent < 14h`: within the last 14 hours; in the archive also `sent >= 2026-11-29 10:00` on this
+ * browser's clock, or with a Z in UTC. */
 function sent(sign, value, known) {
   if (TIME.test(value) && known.has("from_ms")) {
-    const ms = String(Date.parse(`${value.replace(" ", "T")}${value.length > 10 ? "" : "T00:00"}Z`));
+    const ms = String(Date.parse(`${value.replace(" ", "T")}${value.length > 10 ? "" : "T00:00"}`));
     if (sign === ">=" || sign === ">") return { from_ms: ms };
     if (sign === "<" || sign === "<=") return { until_ms: ms };
   }
   const seconds = secondsOf(value);
   if (seconds === null)
     throw new Error(`Write sent < 14h for the last 14 hours, or sent > 2d 6h for what is older${
-      known.has("from_ms") ? ", or a time of UTC such as sent >= 2026-11-29 10:00" : ""}.`);
+      known.has("from_ms") ? ", or a time such as sent >= 2026-11-29 10:00, of UTC with a Z behind it" : ""}.`);
   if (sign === "<" || sign === "<=") return { newer_s: String(seconds) };
   if (sign === ">" || sign === ">=") return { older_s: String(seconds) };
   throw new Error("Compare sent by < or >.");
@@ -179,7 +182,7 @@ export function conditionText(/** @type {string} */ name, /** @type {string} */ 
   if (name === "newer_s" || name === "older_s") return `sent ${name === "newer_s" ? "<" : ">"} ${lasting(Number(value))}`;
   if (name === "received_min" || name === "received_max") return `receives ${name === "received_min" ? ">=" : "<="} ${value}`;
   if (name.endsWith("_ms"))
-    return `sent ${/until/.test(name) ? "<" : ">="} ${new Date(Number(value)).toISOString().slice(0, 19).replace("T", " ")}`;
+    return `sent ${/until/.test(name) ? "<" : ">="} ${local(Number(value))}`;
   const [path, wanted, begins] = compare(value);
   const told = name === "attribute" ? `attribute.${path}` : name === "json" && RESERVED.has(path) ? `$.${path}` : path;
   if (wanted === null) return `has ${told}`;

@@ -2,8 +2,8 @@
 
 import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, link, notice, row, table } from "./dom.js";
-import { count, instant } from "./format.js";
+import { button, command, el, facts, fill, link, notice, row, table, time } from "./dom.js";
+import { count } from "./format.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
@@ -50,7 +50,7 @@ export async function showFleet({ view, signal, fail }) {
   function shown(found) {
     return [
       facts([["Manager", MODES[found.mode]], ["Planned by", found.holder || "no host"],
-        ["Planned at", found.at_ms === null ? "not yet, or that host is away" : instant(found.at_ms)]]),
+        ["Planned at", found.at_ms === null ? "not yet, or that host is away" : time(found.at_ms)]]),
       mayChange && el("p", { class: "actions" }, modeButton(found)),
       table(CLUSTERS, found.clusters.map(clusterRow), "Clusters"),
       ...found.emptied.flatMap((each) => emptiedCluster(each, mayChange && removeButton(each))),
@@ -108,7 +108,7 @@ export async function showFleet({ view, signal, fail }) {
     const text = "This is a new change: parts that were added take no messages any more and are "
       + "emptied by consumers; for parts that drain, new ones are added.";
     return row(MADE, [
-      instant(each.at_ms),
+      time(each.at_ms),
       each.kind,
       queueOf(each),
       places(each),
@@ -227,5 +227,5 @@ function noteRow(each) {
 }
 
 function historyRow(each) {
-  return row(HISTORY, [instant(each.at_ms), each.what, each.wanted, each.of, each.reason.text]);
+  return row(HISTORY, [time(each.at_ms), each.what, each.wanted, each.of, each.reason.text]);
 }

@@ -45,13 +45,46 @@ export function bytes(number) {
   return `${(number / (1 << 20)).toFixed(1)} MiB`;
 }
 
+/** The bytes of a text such as "1024", "256 KiB" or "1 MiB"; null if it is none. @returns {number | null} */
+export function sizeOf(/** @type {string} */ text) {
+  const [, number, unit = "B"] = /^\s*(\d+(?:\.\d+)?)\s*(B|KiB|MiB)?\s*$/i.exec(text) ?? [];
+  const size = Number(number) * { b: 1, kib: 1 << 10, mib: 1 << 20 }[unit.toLowerCase()];
+  return number !== undefined && Number.isInteger(size) ? size : null;
+}
+
+/** A time on this browser's clock, such as 2026-11-29 14:49:58. */
+export function local(ms) {
+  return ms ? new Date(ms).toLocaleString("sv") : "";
+}
+
+/** The same in UTC, for a hint on hover and for what leaves the browser. */
 export function instant(ms) {
   return ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "";
+}
+
+/** Both, where a text is all there is room for. */
+export function bothTimes(ms) {
+  return ms ? `${local(ms)}, ${instant(ms)}` : "";
 }
 
 /** The time since an instant. */
 export function ago(ms) {
   return `${span(Math.max(0, Date.now() - ms) / 1000)} ago`;
+}
+
+/** @type {Record<string, string>} */
+const CAUSES = {
+  "max-receives": "received too often",
+  expired: "expired",
+  "over-length": "the queue was too long",
+  "queue-deleted": "its queue was deleted",
+  late: "came too late",
+  hops: "went in a circle",
+};
+
+/** Why a message is a dead letter. */
+export function causeText(/** @type {string} */ cause) {
+  return CAUSES[cause] ?? cause;
 }
 
 export function nameOf(arn) {

@@ -1,9 +1,8 @@
 // Access keys: their table, and the secret of a new one, which is shown once.
-
 import { post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, notice, row, submit, table } from "./dom.js";
-import { instant } from "./format.js";
+import { button, command, el, field, fill, form, notice, row, submit, table, time } from "./dom.js";
+
 
 const COLUMNS = [["Access key", "name"], ["State", ""], ["Created", "wide"], ["Last used", "wide"],
   ["Actions", ""]];
@@ -11,7 +10,7 @@ const ACCOUNT = ["Account", "wide"];
 
 /** The keys with what may be done to them; `read` shows the outcome, `place` the secret of a successor. */
 export function keyTable(keys, { place, read, fail, mayManage, withAccount = false }) {
-  if (keys.length === 0) return el("p", { class: "empty" }, "There are no keys.");
+  if (keys.length === 0) return el("p", { class: "empty" }, mayManage ? "There are no keys. New key makes one." : "There are no keys.");
   const columns = withAccount ? [...COLUMNS.slice(0, 1), ACCOUNT, ...COLUMNS.slice(1)] : COLUMNS;
   const actionsOf = (key) => mayManage && actions(key, act, replace);
   return table(columns, keys.map((key) => keyRow(columns, key, withAccount, actionsOf)), "Access keys");
@@ -36,8 +35,8 @@ function keyRow(columns, key, withAccount, actionsOf) {
     el("code", {}, key.access_key_id),
     ...(withAccount ? [key.account] : []),
     el("span", { class: key.is_enabled && !key.has_expired ? "" : "urgent" }, stateOf(key)),
-    instant(key.created_at_ms),
-    key.last_used_on ?? "no use known",
+    time(key.created_at_ms),
+    key.last_used_on ? el("span", { title: "a day of UTC" }, key.last_used_on) : "no use known",
     actionsOf(key),
   ], { "data-key": key.access_key_id });
 }
@@ -64,7 +63,7 @@ function stateOf(key) {
   const kind = key.is_temporary ? "temporary, " : "";
   if (!key.is_enabled) return `${kind}disabled`;
   if (key.expires_at_ms === null) return `${kind}enabled`;
-  return `${kind}${key.has_expired ? "expired" : "expires"} ${instant(key.expires_at_ms)}`;
+  return [`${kind}${key.has_expired ? "expired" : "expires"} `, time(key.expires_at_ms)];
 }
 
 /** Ask for how long, make the key, and show its secret in `place` until it is put away. */

@@ -1,7 +1,7 @@
 // Marks of what happened, such as deploys and redrives: lines in charts, and what they are.
 
-import { el } from "./dom.js";
-import { ago, instant } from "./format.js";
+import { el, time } from "./dom.js";
+import { ago } from "./format.js";
 import { shape } from "./lines.js";
 
 const SHOWN = 8;
@@ -24,6 +24,6 @@ export function shownMarks(marks) {
   const shown = marks.toReversed().slice(0, SHOWN).map(({ at_ms: at, kind, text, by }) =>
     el("li", { "data-key": `${at} ${kind}` }, el("span", { class: `key ${kind}` }, kind === "redrive" ? "Redrive" : "Mark"), " ",
       [text, by && `by ${by}`].filter(Boolean).join(", "), " ",
-      el("span", { class: "hint", title: instant(at) }, ago(at))));
+      el("span", { class: "hint" }, time(at, ago(at)))));
   return [el("h3", {}, "What happened meanwhile"), el("ul", { class: "marks" }, shown)];
 }

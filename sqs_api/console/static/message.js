@@ -6,7 +6,7 @@ import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, queueLink, time } from "./dom.js";
 import { compare, conditionsOf, each, REDRIVES } from "./filters.js";
-import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
+import { bytes, causeText, count, nameOf, pretty, span } from "./format.js";
 import { hitsOf, marked, markedValue } from "./hits.js";
 import { resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
@@ -113,7 +113,7 @@ function properties(queue, message, filter) {
     ["Message id", message.message_id],
     ["Earlier ids", message.origin?.earlier_ids.join(", ")],
     ["First sent", time(message.origin?.sent_at_ms)],
-    ["State", message.state + (message.due_ms ? `, until ${instant(message.due_ms)}` : "")],
+    ["State", [message.state, message.due_ms > 0 && [", until ", time(message.due_ms)]]],
     ["Owner", message.hold?.owner],
     ["Reference", message.hold?.reference],
     ["Held since", time(message.hold?.since_ms)],
@@ -124,7 +124,7 @@ function properties(queue, message, filter) {
     ["First received", time(message.first_received_at_ms)],
     ["Last received here", time(message.last_received_at_ms)],
     ["Dead letter of", source && queueLink(source, queue.sources.includes(source) && !queue.hidden.includes(source))],
-    ["Cause", message.cause && [`${message.cause}, `, time(message.died_at_ms)]],
+    ["Cause", message.cause && [el("span", { title: message.cause }, causeText(message.cause)), ", ", time(message.died_at_ms)]],
     ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
     ["Group", markedValue(filter, "group", message.group_id)],

@@ -10,7 +10,7 @@ import { button, command, el, fill, link, patch, pickAll, row, table, time } fro
 import { failureLine } from "./failures.js";
 import { FilterBox, seenIn } from "./filter_box.js";
 import { MESSAGES } from "./filters.js";
-import { bytes, count } from "./format.js";
+import { bytes, causeText, count } from "./format.js";
 import { markedValue, preview } from "./hits.js";
 import { MatchCount } from "./match_count.js";
 import { Matching } from "./matching.js";
@@ -206,7 +206,7 @@ export async function showMessages(screen) {
       }),
       [el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
         holdText(message), asked.group && message.group_id && el("div", { class: "hint" }, markedValue(asked, "group", message.group_id)),
-        message.cause && el("span", { class: "hint" }, ` ${message.cause}`)],
+        message.cause && el("span", { class: "hint", title: message.cause }, ` ${causeText(message.cause)}`)],
       time(message.sent_at_ms),
       count(message.receive_count),
       bytes(message.size),

@@ -3,6 +3,7 @@
 import { caller, needs, post } from "./api.js";
 import * as commands from "./commands.js";
 import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
+import { queueInput, refusalNote } from "./redrive_forms.js";
 
 const DAY_S = 86400;
 /**
@@ -46,7 +47,9 @@ export async function showNewQueue({ view, signal, fail }) {
   const fifo = el("input", { type: "checkbox", name: "fifo" });
   const withDead = el("input", { type: "checkbox", name: "dead", checked: true });
   const receives = el("input", { type: "number", name: "receives", value: "3", min: "1", max: "1000", required: true });
-  const deadName = el("input", { name: "dead-name", autocomplete: "off", spellcheck: "false", placeholder: "NAME-dead, a new one" });
+  const own = () => ({ name: wanted().name, arn: "", fifo: fifo.checked });
+  const { input: deadName, names } = queueInput((each) => each.fifo === fifo.checked, { name: "dead-name", placeholder: "NAME-dead, a new one" });
+  const note = refusalNote(own);
   const numbers = FIELDS.map(([key, label, , usual, low, high]) =>
     [key, label, el("input", { type: "number", name: key, value: String(usual), min: String(low), max: String(high),
       step: "any", required: true })]);
@@ -62,6 +65,7 @@ export async function showNewQueue({ view, signal, fail }) {
   function show() {
     name.setCustomValidity(name.value ? nameFault(name.value, fifo.checked) : "");
     receives.disabled = deadName.disabled = !withDead.checked;
+    note.check(withDead.checked ? deadName.value.trim() : "", true);
     fill(same, name.value && command(...commands.createQueue(wanted())));
   }
 
@@ -86,7 +90,8 @@ export async function showNewQueue({ view, signal, fail }) {
       el("label", { class: "choice" }, fifo, "FIFO: in order and once, .fifo is added to the name"),
       el("label", { class: "choice" }, withDead, "With a dead-letter queue for messages that fail"),
       el("div", { class: "search" }, field("Receives until a message is a dead letter", receives),
-        field("Dead-letter queue", deadName)),
+        names, field("Dead-letter queue", deadName)),
+      note.place,
       el("details", { class: "filter" }, el("summary", {}, "Times"),
         el("div", { class: "search" }, numbers.map(([, label, input]) => field(label, input)))),
       refusal,

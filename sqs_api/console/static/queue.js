@@ -3,13 +3,15 @@
 import { caller, get, ofQueue, post } from "./api.js";
 import { charts } from "./charts.js";
 import * as commands from "./commands.js";
-import { button, command, dashboard, el, facts, fill, link, notice, patch, queueLink } from "./dom.js";
+import { button, command, dashboard, el, facts, fill, link, notice, patch, queueLink, time } from "./dom.js";
 import { failures } from "./failures.js";
-import { bytes, count, instant, pretty, rate, span, taskText } from "./format.js";
+import { bytes, count, pretty, rate, span, taskText } from "./format.js";
 import { History } from "./live.js";
+import { allowedBy, meaningOf } from "./redrive_forms.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 3000;
+const IN_WORDS = new Set(["RedrivePolicy", "RedriveAllowPolicy"]);
 const EDITS = ["sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"];
 
 export async function showQueue({ view, parts: [name], query, signal, fail }) {
@@ -92,7 +94,7 @@ function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: u
     }
   };
   return el("p", { class: "notice actions" },
-    el("span", {}, `Purged at ${instant(at)}. Until ${instant(until)} the messages can be restored.`),
+    el("span", {}, "Purged at ", time(at), ". Until ", time(until), " the messages can be restored."),
     button("Undo the purge", undo, { busy: "Restoring …" }));
 }
 
@@ -150,22 +152,23 @@ function links(queue) {
   return facts([
     ["Dead letters go to", to],
     ["Dead letters come from", from.length ? [from, more > 0 && `and ${more} more`] : null],
+    ["Allowed sources", queue.attributes.RedriveAllowPolicy && meaningOf(allowedBy(queue.attributes.RedriveAllowPolicy), queue.name)],
     ["Latest redrive", queue.task && taskText(queue.task)],
     ["ARN", queue.arn],
-    ["Created", instant(queue.created_at_ms)],
-    ["Changed", instant(queue.modified_at_ms)],
+    ["Created", time(queue.created_at_ms)],
+    ["Changed", time(queue.modified_at_ms)],
   ]);
 }
 
 function settings(queue) {
   const shown = Object.entries(queue.attributes).filter(([, value]) => pretty(value) === null);
-  const documents = Object.entries(queue.attributes).filter(([, value]) => pretty(value) !== null);
+  const documents = Object.entries(queue.attributes).filter(([name, value]) => !IN_WORDS.has(name) && pretty(value) !== null);
   const tags = Object.entries(queue.tags).map(([key, value]) => {
     const own = queue.own_tags.find((each) => each.key === key);
     return [key, own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : value];
   });
   return [
-    el("div", {}, el("h2", {}, "Attributes"), facts(shown.map(([name, value]) => [name, [value, meaning(name, value)]])),
+    el("div", { class: "attributes" }, el("h2", {}, "Attributes"), facts(shown.map(([name, value]) => [name, [value, meaning(name, value)]])),
     documents.map(([name, value]) => [
       el("h2", {}, name),
       name === "Policy" && queue.policy_without_effect.length > 0

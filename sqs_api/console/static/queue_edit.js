@@ -2,31 +2,24 @@
 
 import { caller, get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, notice, submit } from "./dom.js";
-import { count, pretty, secondsOf, span } from "./format.js";
+import { button, el, field, fill } from "./dom.js";
+import { editForm } from "./edit_form.js";
+import { ENCRYPTION, encryptionForm } from "./encryption_form.js";
+import { pretty } from "./format.js";
 import { permissionForm } from "./permission.js";
 import { templateForm } from "./policy_templates.js";
+import { asSent, asShown, rangedField, textField } from "./ranged_fields.js";
+import { deadLettersForm, redriveAllowForm } from "./redrive_forms.js";
 import { needed } from "./resource.js";
 
-const DOCUMENTS = ["RedriveAllowPolicy", "Policy"];
-const OPTIONAL = ["KmsMasterKeyId"];
-/** @type {Record<string, [unit: string, low: number, high: number]>} */
-const RANGES = {
-  DelaySeconds: ["s", 0, 900],
-  KmsDataKeyReusePeriodSeconds: ["s", 60, 86400],
-  MaximumMessageSize: ["bytes", 1024, 1048576],
-  MessageRetentionPeriod: ["s", 60, 1209600],
-  ReceiveMessageWaitTimeSeconds: ["s", 0, 20],
-  VisibilityTimeout: ["s", 0, 43200],
-};
 /** @type {Record<string, string[]>} */
 const CHOICES = {
   ContentBasedDeduplication: ["true", "false"],
   DeduplicationScope: ["messageGroup", "queue"],
   FifoThroughputLimit: ["perMessageGroupId", "perQueue"],
-  SqsManagedSseEnabled: ["true", "false"],
 };
-const FIXED = new Set(["RedrivePolicy", "FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"]);
+const APART = new Set(["RedrivePolicy", "RedriveAllowPolicy", "Policy", ...ENCRYPTION,
+  "FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"]);
 
 export async function showEdit(screen) {
   const { view, parts: [name], signal, fail } = screen;
@@ -34,17 +27,14 @@ export async function showEdit(screen) {
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue");
   const may = new Set(queue.may);
-  const isSettable = (each) =>
-    !FIXED.has(each) && !each.startsWith("Approximate") && !DOCUMENTS.includes(each);
-  const plain = Object.keys(queue.attributes).filter(isSettable);
-  const names = [...new Set([...plain, ...OPTIONAL])];
+  const names = Object.keys(queue.attributes).filter((each) => !APART.has(each) && !each.startsWith("Approximate"));
   fill(
     view,
     el("h1", {}, "Edit ", name),
     may.has("sqs:SetQueueAttributes") && [
       attributesForm(queue, "Attributes", names, textInput, fail),
-      deadLettersForm(queue, fail),
-      attributesForm(queue, "RedriveAllowPolicy", ["RedriveAllowPolicy"], documentInput, fail),
+      el("div", { class: "halves" }, el("div", {}, deadLettersForm(queue, fail), encryptionForm(queue, fail)),
+        redriveAllowForm(queue, fail)),
       policyForms(queue, asker, signal, fail),
     ],
     (may.has("sqs:TagQueue") || may.has("sqs:UntagQueue")) && tagsForm(queue, fail),
@@ -65,7 +55,7 @@ function textInput(value, name = "") {
   const options = CHOICES[name];
   if (options?.includes(value))
     return el("select", {}, options.map((each) => el("option", { value: each, selected: each === value }, each)));
-  return el("input", { value, autocomplete: "off", spellcheck: "false" });
+  return textField(asShown(name, value));
 }
 
 function documentInput(value) {
@@ -74,116 +64,21 @@ function documentInput(value) {
   return area;
 }
 
-/** A form that says in place why the service refused it, and shows the same as commands. */
-function editForm(title, fields, changes, save, fail) {
-  const refusal = el("p", { class: "notice error", role: "alert", hidden: true });
-  const same = el("div");
-  const refuse = (text) => {
-    refusal.textContent = text;
-    refusal.hidden = !text;
-  };
-  const show = () => {
-    const lines = changes();
-    fill(same, lines.length > 0 && command(...lines));
-  };
-  const onsubmit = async () => {
-    if (changes().length === 0) {
-      refuse("Nothing was changed.");
-      return;
-    }
-    try {
-      await save();
-      refuse("");
-      show();
-      notice(`${title}: saved.`);
-    } catch (error) {
-      if (error.needsSignIn) fail(error);
-      else refuse(error.message);
-    }
-  };
-  return form(
-    { class: "panel", onsubmit, oninput: show, "aria-label": title },
-    el("h2", {}, title),
-    fields,
-    refusal,
-    el("p", {}, submit("Save", { busy: "Saving …" })),
-    same,
-  );
-}
-
 function attributesForm(queue, title, names, makeInput, fail) {
   const inputs = names.map((each) => [each, makeInput(queue.attributes[each] ?? "", each)]);
-  const before = new Map(inputs.map(([each, input]) => [each, input.value]));
-  const changed = () => Object.fromEntries(inputs
-    .filter(([each, input]) => input.value !== before.get(each))
-    .map(([each, input]) => [each, asSent(each, input.value)]));
+  const values = () => inputs.map(([each, input]) => [each, asSent(each, input.value)]);
+  let before = new Map(values());
+  const changed = () => Object.fromEntries(values().filter(([each, value]) => value !== before.get(each)));
   const lines = () =>
     Object.keys(changed()).length ? [commands.setAttributes(queue, changed())] : [];
   const save = async () => {
     await post(ofQueue(queue.name, "/attributes"), { attributes: changed() });
-    inputs.forEach(([each, input]) => before.set(each, input.value));
+    before = new Map(values());
   };
   const hint = makeInput === documentInput && el("p", { class: "hint" }, "Empty removes it.");
   const fields = el("div", { class: makeInput === textInput ? "search" : "" },
-    inputs.map(([each, input]) => attributeField(each, input)));
+    inputs.map(([each, input]) => rangedField(each, input)));
   return editForm(title, [fields, hint], lines, save, fail);
-}
-
-/** A field whose hint says what is typed: a time may be written with its unit. */
-function attributeField(name, input) {
-  const shown = field(name, input, rangeText(name, input.value));
-  const hint = shown.querySelector(".hint");
-  if (hint) input.addEventListener("input", () => (hint.textContent = rangeText(name, input.value)));
-  return shown;
-}
-
-/** Such as 90 for "1m 30s"; what is no time is left for the service to refuse. */
-function asSent(name, value) {
-  const seconds = RANGES[name]?.[0] === "s" ? secondsOf(value) : null;
-  return seconds === null ? value : String(seconds);
-}
-
-/** What a value means, and which may be given: "30s; 0s to 12h". */
-export function rangeText(name, value) {
-  const [unit, low, high] = RANGES[name] ?? [];
-  if (!unit || low === undefined || high === undefined) return "";
-  const text = (number) => (unit === "s" ? span(number) : `${count(number)} ${unit}`);
-  const given = unit === "s" ? secondsOf(value) : Number(value);
-  const isRight = given !== null && given >= low && given <= high;
-  return `${isRight ? `${text(given)}; ` : "must be "}${text(low)} to ${text(high)}`;
-}
-
-/** The dead-letter queue by its name, with as many receives as a message has until it goes there. */
-function deadLettersForm(queue, fail) {
-  const { dead_letter_queue: now } = queue;
-  const names = el("datalist", { id: "dead-letter-queues" });
-  const dead = el("input", { value: now?.name ?? "", list: "dead-letter-queues", autocomplete: "off",
-    spellcheck: "false", placeholder: "none", oninput: () => suggest(dead.value) });
-  const receives = el("input", { type: "number", min: "1", max: "1000", value: String(now?.max_receive_count ?? 3) });
-  let before = policy();
-
-  async function suggest(search) {
-    const found = await get("queues", { search, limit: 20 }).catch(() => ({ queues: [] }));
-    const fits = found.queues.filter((each) => each.fifo === queue.fifo && each.name !== queue.name);
-    fill(names, fits.map((each) => el("option", { value: each.name })));
-  }
-
-  function policy() {
-    if (!dead.value.trim()) return "";
-    const arn = now?.name === dead.value ? now.arn : queue.arn.replace(/[^:]*$/, dead.value.trim());
-    return JSON.stringify({ deadLetterTargetArn: arn, maxReceiveCount: Number(receives.value) });
-  }
-
-  const changed = () => ({ RedrivePolicy: policy() });
-  const lines = () => (policy() === before ? [] : [commands.setAttributes(queue, changed())]);
-  const save = async () => {
-    await post(ofQueue(queue.name, "/attributes"), { attributes: changed() });
-    before = policy();
-  };
-  suggest("dead");
-  return editForm("Dead letters", [names, el("div", { class: "search" },
-    field("Dead-letter queue", dead, "Empty: none"), field("Receives until a message goes there", receives))],
-  lines, save, fail);
 }
 
 function tagsForm(queue, fail) {
@@ -212,8 +107,8 @@ function tagsForm(queue, fail) {
 
   function lines() {
     const { tags, keys } = changes();
-    return [Object.keys(tags).length && commands.tag(queue, tags),
-      keys.length && commands.untag(queue, keys)].filter(Boolean);
+    return [...(Object.keys(tags).length ? [commands.tag(queue, tags)] : []),
+      ...(keys.length ? [commands.untag(queue, keys)] : [])];
   }
 
   async function save() {

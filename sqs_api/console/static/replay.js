@@ -4,10 +4,10 @@
 import { post, question } from "./api.js";
 import { ofArchive } from "./archive.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, link, row, submit, table, USED } from "./dom.js";
+import { button, command, el, field, fill, form, link, row, submit, table, time, USED } from "./dom.js";
 import { FilterBox } from "./filter_box.js";
 import { ARCHIVED } from "./filters.js";
-import { bytes, count, instant } from "./format.js";
+import { bytes, count } from "./format.js";
 import { resource } from "./resource.js";
 
 const COUNTS = ["messages", "bytes", "sealed", "damaged", "too_large"];
@@ -99,7 +99,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
   }
 
   function planOf(sums, isUnfinished) {
-    const span = sums.messages ? `${instant(sums.oldest)} to ${instant(sums.newest)}` : "";
+    const span = sums.messages ? [time(sums.oldest), " to ", time(sums.newest)] : "";
     const target = link(to.value, `#/queues/${to.value}`);
     const left = LEFT_OUT.filter(([each]) => sums[each] > 0).map(([each, why]) =>
       row(PLAN, [el("em", {}, "left out"), count(sums[each]), "", why]));

@@ -1,8 +1,8 @@
 // Where the caller is signed in.
 
 import { get, post } from "./api.js";
-import { button, el, fill, notice, row, table } from "./dom.js";
-import { instant } from "./format.js";
+import { button, el, fill, notice, row, table, time } from "./dom.js";
+import { local } from "./format.js";
 import { resource } from "./resource.js";
 import { isOpen } from "./session.js";
 
@@ -46,12 +46,12 @@ export async function showSessions({ view, signal, fail }) {
 
 function sessionRow(session, end) {
   const name = browserOf(session.user_agent);
-  const begun = instant(session.created_at_ms);
+  const begun = local(session.created_at_ms);
   return row(COLUMNS, [
     el("span", { title: session.user_agent }, name, session.is_this && el("span", { class: "hint" }, " this one")),
     session.source_ip,
-    begun,
-    instant(session.expires_at_ms),
+    time(session.created_at_ms),
+    time(session.expires_at_ms),
     !session.is_this && button("End", () => end(session.session),
       { busy: "Ending …", "aria-label": `End the session in ${name} of ${begun}` }),
   ], { "data-key": session.session });

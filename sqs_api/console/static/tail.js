@@ -3,8 +3,8 @@
 import { keep, stateOf } from "./address.js";
 import { get, needs, ofQueue } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, row, table } from "./dom.js";
-import { bytes, count, instant } from "./format.js";
+import { button, command, el, field, fill, link, row, table, time } from "./dom.js";
+import { bytes, count, local } from "./format.js";
 import { needed, resource } from "./resource.js";
 
 const REFRESH_MS = 1500;
@@ -63,7 +63,7 @@ export async function showTail(screen) {
   function line(message) {
     const body = message.body ?? (message.is_masked ? "masked" : "cannot be opened");
     return row(COLUMNS, [
-      instant(message.sent_at_ms).slice(11, 19),
+      time(message.sent_at_ms, local(message.sent_at_ms).slice(11)),
       link(`${message.message_id.slice(0, 8)}…`, `#/queues/${name}/messages/${message.sequence}`,
         { title: message.message_id }),
       message.state,

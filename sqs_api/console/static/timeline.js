@@ -1,7 +1,7 @@
 // What happened to a message, as a list with the oldest first.
 
 import { el, link, time } from "./dom.js";
-import { count, instant, span } from "./format.js";
+import { causeText, count, local, span } from "./format.js";
 
 /** What happened, in a sentence without its end. */
 export function eventText({ what, by, text, queue, count: times, until_ms: untilMs }) {
@@ -9,14 +9,14 @@ export function eventText({ what, by, text, queue, count: times, until_ms: until
   const told = text ? `: ${text}` : "";
   switch (what) {
     case "sent": return "Sent";
-    case "received": return `Received ${times === 1 ? "once" : `${count(times)} times`}${untilMs ? `, hidden until ${instant(untilMs)}` : ""}`;
-    case "died": return `Became a dead letter${queue ? ` of ${queue}` : ""}${told}`;
+    case "received": return `Received ${times === 1 ? "once" : `${count(times)} times`}${untilMs ? `, hidden until ${local(untilMs)}` : ""}`;
+    case "died": return `Became a dead letter${queue ? ` of ${queue}` : ""}${text ? `: ${causeText(text)}` : ""}`;
     case "redriven": return `Redriven${queue ? ` from ${queue}` : ""}${who || ", by whom is not known"}${told}`;
     case "undone": return `Brought back by an undo${by ? ` of ${by}` : ""}`;
     case "edited": return `Edited${who}${queue ? `, in ${queue}` : ""}`;
     case "held": return `Held${who}${told}`;
     case "released": return `Released${who}`;
-    case "deleting": return `Deleted${who}${untilMs ? `, for good at ${instant(untilMs)}` : ""}`;
+    case "deleting": return `Deleted${who}${untilMs ? `, for good at ${local(untilMs)}` : ""}`;
     case "undeleted": return `Delete undone${who}`;
     case "copied": return `Copied${queue ? ` to ${queue}` : ""}${who}`;
     case "lost": return "Lost";

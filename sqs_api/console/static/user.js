@@ -2,8 +2,8 @@
 
 import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, field, fill, form, link, notice, submit } from "./dom.js";
-import { instant, pretty } from "./format.js";
+import { button, command, el, facts, field, fill, form, link, notice, submit, time } from "./dom.js";
+import { pretty } from "./format.js";
 import { keyTable, newKey } from "./keys.js";
 import { permissionForm } from "./permission.js";
 import { needed, resource } from "./resource.js";
@@ -35,7 +35,7 @@ export async function showUser(screen) {
   function show(found) {
     showPolicies(found.policies);
     return [
-      facts([["ARN", found.arn], ["User id", found.user_id], ["Created", instant(found.created_at_ms)],
+      facts([["ARN", found.arn], ["User id", found.user_id], ["Created", time(found.created_at_ms)],
         ...Object.entries(found.tags).map(([key, value]) => [`Tag ${key}`, value])]),
       el("h2", {}, "Access keys"),
       keyTable(found.keys, { place: secret, read: user.read, fail, mayManage }),

@@ -1,9 +1,7 @@
 // Users and access keys of all accounts.
-
 import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, link, notice, row, submit, table } from "./dom.js";
-import { instant } from "./format.js";
+import { button, command, el, field, fill, form, link, notice, row, submit, table, time } from "./dom.js";
 import { keyTable, newKey, showSecret } from "./keys.js";
 import { permissionForm } from "./permission.js";
 import { needed, resource } from "./resource.js";
@@ -103,6 +101,6 @@ function userRow(user) {
     user.account,
     user.policies.join(", ") || "none",
     `${enabled} of ${user.keys.length} enabled`,
-    instant(user.created_at_ms),
+    time(user.created_at_ms),
   ]);
 }

@@ -3,9 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+process.env.TZ = "Europe/Stockholm"; // times are shown on the browser's clock
 globalThis.location = { origin: "https://queues.example" };
 
-const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, secondsOf, span } = await import("./static/format.js");
+const { bothTimes, bytes, count, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
@@ -28,6 +29,8 @@ cases("count", count, [[null, "?"], [1234567, "1,234,567"]]);
 cases("rate", rate, [[null, ""], [0, "0"], [9.94, "9.9"], [1234.4, "1,234"]]);
 cases("bytes", bytes, [[1023, "1023 B"], [1536, "1.5 KiB"], [3 << 20, "3.0 MiB"]]);
 cases("instant", instant, [[0, ""], [1700000000000, "2023-11-14 22:13:20 UTC"]]);
+cases("local", local, [[0, ""], [1700000000000, "2023-11-14 23:13:20"], [1690000000000, "2023-07-22 06:26:40"]]);
+cases("bothTimes", bothTimes, [[0, ""], [1700000000000, "2023-11-14 23:13:20, 2023-11-14 22:13:20 UTC"]]);
 cases("nameOf", nameOf, [["", ""], ["arn:aws:sqs:eu-west-1:000000000000:jobs.fifo", "jobs.fifo"]]);
 cases("quoted", quoted, [["plain-1.2", "plain-1.2"], ["a b", "'a b'"], ["it's", "'it'\\''s'"], ["", "''"]]);
 cases("pretty", pretty, [
@@ -41,7 +44,7 @@ cases("encoded", encoded, [["a b/c*'(é)!", "a%20b%2Fc%2A%27%28%C3%A9%29%21"], [
 const HOUR = 3600000;
 cases("eventText", eventText, [
   [{ what: "received", count: 1, until_ms: 0 }, "Received once"],
-  [{ what: "received", count: 4, until_ms: 1700000000000 }, "Received 4 times, hidden until 2023-11-14 22:13:20 UTC"],
+  [{ what: "received", count: 4, until_ms: 1700000000000 }, "Received 4 times, hidden until 2023-11-14 23:13:20"],
   [{ what: "died", text: "expired", queue: "jobs" }, "Became a dead letter of jobs: expired"],
   [{ what: "redriven", by: "ann", queue: "dead", text: "fixed" }, "Redriven from dead by ann: fixed"],
   [{ what: "redriven", by: null, queue: null, text: null }, "Redriven, by whom is not known"],
@@ -92,11 +95,18 @@ test("the top of an axis is a usual number that can be halved", () => {
   assert.deepEqual([0.242, 50, 61, 700, 86_401].map((most) => topOf(most, "time")), [0.25, 60, 120, 1200, 172_800]);
 });
 
-test("times on an axis stand at whole hours, and midnight has its date", () => {
-  const begin = Date.UTC(2026, 10, 28, 22, 30) / 1000;
+test("times on an axis stand at whole hours of this clock, and midnight has its date", () => {
+  const begin = new Date(2026, 10, 28, 22, 30).getTime() / 1000;
   const ticks = ticksOf({ begin_s: begin, period_s: 60 }, 181, 3600);
 
   assert.deepEqual(ticks, [[1 / 6, "23:00"], [0.5, "11-29"], [5 / 6, "01:00"]]);
+});
+
+test("days on an axis begin at midnight, also after the clock was changed", () => {
+  const begin = new Date(2026, 9, 23, 12).getTime() / 1000; // summer time ends on the 25th
+  const ticks = ticksOf({ begin_s: begin, period_s: 1800 }, 4 * 48 + 1, 86400);
+
+  assert.deepEqual(ticks.map(([, text]) => text), ["10-24", "10-25", "10-26", "10-27"]);
 });
 
 test("each range has points enough, and not too many", () => {
@@ -195,7 +205,9 @@ const { failureText, Resource } = await import("./static/resource.js");
 const { addressOf, stateOf } = await import("./static/address.js");
 const { LIMIT, limitOf, paceText, PRESETS, resultText } = await import("./static/presets.js");
 const { windowOf } = await import("./static/all_redrives.js");
-const { rangeText } = await import("./static/queue_edit.js");
+const { asSent, asShown, rangeText } = await import("./static/ranged_fields.js");
+const { encryptionChanges, kindOf } = await import("./static/encryption_form.js");
+const { allowedBy, arnOf, lets } = await import("./static/redrive_forms.js");
 const { nameFault, requestOf } = await import("./static/new_queue.js");
 
 /** A resource whose answers are given by hand, and the states that it went through. */
@@ -297,12 +309,50 @@ cases("rangeText", ([name, value]) => rangeText(name, value), [
   [["VisibilityTimeout", "2h 5m"], "2h 5m; 0s to 12h"],
   [["VisibilityTimeout", "13h"], "must be 0s to 12h"],
   [["VisibilityTimeout", "soon"], "must be 0s to 12h"],
-  [["MaximumMessageSize", "2048"], "2,048 bytes; 1,024 bytes to 1,048,576 bytes"],
-  [["MaximumMessageSize", "90"], "must be 1,024 bytes to 1,048,576 bytes"],
+  [["MaximumMessageSize", "2048"], "2 KiB; 1 KiB to 1 MiB"],
+  [["MaximumMessageSize", "90"], "must be 1 KiB to 1 MiB"],
   [["KmsMasterKeyId", ""], ""],
 ]);
 
 cases("secondsOf", secondsOf, [["90", 90], ["1m 30s", 90], ["4d", 345600], ["1d2h", 93600], ["", null], ["-1", null], ["1.5h", null], ["5x", null]]);
+cases("sizeOf", sizeOf, [["1024", 1024], ["256 KiB", 262144], ["0.5 mib", 524288], ["1.0001 KiB", null], ["", null], ["-1", null], ["1 GiB", null]]);
+
+cases("asShown", ([name, value]) => asShown(name, value), [
+  [["MessageRetentionPeriod", "345600"], "4d"],
+  [["MessageRetentionPeriod", "345661"], "345661"],
+  [["MaximumMessageSize", "1048576"], "1 MiB"],
+  [["MaximumMessageSize", "1025"], "1025"],
+  [["FifoThroughputLimit", "perQueue"], "perQueue"],
+]);
+cases("asSent", ([name, value]) => asSent(name, value), [
+  [["MessageRetentionPeriod", "4d"], "345600"],
+  [["MaximumMessageSize", "1 MiB"], "1048576"],
+  [["VisibilityTimeout", "soon"], "soon"],
+  [["KmsMasterKeyId", "5s"], "5s"],
+]);
+
+test("a change of encryption sets what is needed for it and no more", () => {
+  const own = { SqsManagedSseEnabled: "true" };
+  const named = { SqsManagedSseEnabled: "false", KmsMasterKeyId: "alias/a", KmsDataKeyReusePeriodSeconds: "300" };
+  const to = (before, kind, key = "", period = "300") => encryptionChanges(before, { kind, key, period });
+
+  assert.deepEqual([own, named, { SqsManagedSseEnabled: "false" }].map(kindOf), ["sqs", "kms", "none"]);
+  assert.deepEqual(to(own, "sqs"), {});
+  assert.deepEqual(to(own, "none"), { SqsManagedSseEnabled: "false" });
+  assert.deepEqual(to(own, "kms", "alias/a"), { KmsMasterKeyId: "alias/a" });
+  assert.deepEqual(to(named, "kms", "alias/a", "600"), { KmsDataKeyReusePeriodSeconds: "600" });
+  assert.deepEqual(to(named, "sqs"), { SqsManagedSseEnabled: "true" });
+  assert.deepEqual(to(named, "none"), { KmsMasterKeyId: "", SqsManagedSseEnabled: "false" });
+});
+
+test("a dead-letter queue lets in whom its policy says", () => {
+  const arn = "arn:aws:sqs:us-east-1:1:orders";
+  const some = allowedBy(`{"redrivePermission":"byQueue","sourceQueueArns":["${arn}"]}`);
+
+  assert.deepEqual([undefined, "", '{"redrivePermission":"denyAll"}'].map((each) => lets(allowedBy(each), arn)), [true, true, false]);
+  assert.deepEqual([arn, `${arn}2`].map((each) => lets(some, each)), [true, false]);
+  assert.deepEqual([arnOf("jobs", arn), arnOf("arn:aws:sqs:x:2:q", arn)], ["arn:aws:sqs:us-east-1:1:jobs", "arn:aws:sqs:x:2:q"]);
+});
 
 
 test("a form makes the request of a queue with its dead-letter queue", () => {
@@ -505,8 +555,10 @@ for (const [given, wanted] of CONDITIONS)
   });
 
 test("times are of the archive, tags of queues", () => {
-  assert.deepEqual(parsed("sent >= 2026-11-29 10:00", ARCHIVED), { from_ms: String(Date.UTC(2026, 10, 29, 10)) });
-  assert.equal(conditionText("from_ms", String(Date.UTC(2026, 10, 29, 10))), "sent >= 2026-11-29 10:00:00");
+  assert.deepEqual(parsed("sent >= 2026-11-29 10:00", ARCHIVED), { from_ms: String(Date.UTC(2026, 10, 29, 9)) });
+  assert.deepEqual(parsed("sent < 2026-11-29 10:00Z", ARCHIVED), { until_ms: String(Date.UTC(2026, 10, 29, 10)) });
+  assert.deepEqual(parsed("sent >= 2026-11-29", ARCHIVED), { from_ms: String(Date.UTC(2026, 10, 28, 23)) });
+  assert.equal(conditionText("from_ms", String(Date.UTC(2026, 10, 29, 9))), "sent >= 2026-11-29 10:00:00");
   assert.deepEqual(parsed("left = expired", ARCHIVED), { reason: "expired" });
   assert.deepEqual(parsed('team = "pay…"', QUEUES), { tags: "team^=pay" });
   assert.deepEqual(parsed("has team", QUEUES), { tags: "team" });
