@@ -19,6 +19,7 @@ from operator import attrgetter, is_
 from struct import Struct
 
 import msgspec
+import structlog
 
 from cluster.encoded_requests import (
     MessageUnreadable,
@@ -29,7 +30,7 @@ from cluster.encoded_requests import (
 )
 from cluster.peers.held_requests import Routed
 from cluster.peers.incoming import Call
-from cluster.peers.peer_outcomes import Refused
+from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.shards.lead import Lead, TurnBatching
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, Request
@@ -50,6 +51,7 @@ _URL_MAX = 1_024
 """Characters of a queue's URL, which a client may lengthen as it likes."""
 _KINDS = (SendMessage, DeleteMessage)
 _request_of = attrgetter("request")
+_log = structlog.get_logger("forwarding")
 _encode = msgspec.msgpack.Encoder().encode
 _decode_single = msgspec.msgpack.Decoder(list[bytes | Refused]).decode
 
@@ -72,11 +74,14 @@ class Gathered:
         as_sent: Callable[[Operation], Operation],
         send: Callable[[str, bytes, Sequence[Routed]], None],
         send_alone: Callable[[Routed, str], None],
+        give_up: Callable[[Routed, str], None],
     ) -> None:
-        """`as_sent` is an operation as the leader needs it; `send` sends a bundle to a host."""
+        """`as_sent` is an operation as the leader needs it; `send` sends a bundle to a host;
+        `give_up` answers a request that cannot be sent, for this reason."""
         self._as_sent = as_sent
         self._send = send
         self._send_alone = send_alone
+        self._give_up = give_up
         self._tickets: dict[tuple[str, int, bytes], list[tuple[Routed, Operation]]] = {}
         """By host, shard and context; with their operations as they are sent."""
         self._count = 0
@@ -103,14 +108,24 @@ class Gathered:
         self._count = 0
         gathered, self._tickets = self._tickets, {}
         for (host, shard, context), tickets in gathered.items():
-            if len(tickets) == 1:
-                self._send_alone(tickets[0][0], host)
-                continue
             for begin in range(0, len(tickets), _REQUESTS_MAX):
                 some = tickets[begin : begin + _REQUESTS_MAX]
-                sent = [(ticket.request, operation) for ticket, operation in some]
-                body = REQUEST_HEAD.pack(shard, BUNDLE) + encode_requests(context, sent)
-                self._send(host, body, [ticket for ticket, _ in some])
+                try:
+                    self._send_some(host, shard, context, some)
+                except Exception:  # a bug, which must not keep the others
+                    _log.exception("requests_not_encoded", peer=host, shard=shard)
+                    for ticket, _ in some:
+                        self._give_up(ticket, "not_encoded")
+
+    def _send_some(
+        self, host: str, shard: int, context: bytes, some: Sequence[tuple[Routed, Operation]]
+    ) -> None:
+        if len(some) == 1:
+            self._send_alone(some[0][0], host)
+            return
+        sent = [(ticket.request, operation) for ticket, operation in some]
+        body = REQUEST_HEAD.pack(shard, BUNDLE) + encode_requests(context, sent)
+        self._send(host, body, [ticket for ticket, _ in some])
 
 
 OutcomeOf = Callable[[Request, Request, Answer | QueueError], bytes | Refused]
@@ -144,8 +159,13 @@ class Bundle:
     def _answered(self, place: int, answer: Answer | QueueError) -> None:
         self._answers[place] = answer
         self._left -= 1
-        if not self._left:
+        if self._left:
+            return
+        try:
             self._call.answer(self._outcomes())
+        except Exception:  # a bug: each is asked for again by itself
+            _log.exception("answers_not_encoded", peer=self._call.peer)
+            self._call.refuse(Reason.FULL, "its answers cannot be encoded")
 
     def _outcomes(self) -> bytes:
         decided = list(map(_request_of, self._tickets))

@@ -106,7 +106,7 @@ class PeerRouter(Router):
         self._monotonic_s = clock.monotonic_s
         self._held = HeldRequests(settings, entropy, self._try)
         self._undoing = UndoneReceives(settings, self._try)
-        self._gathered = Gathered(_without_bodies, self._send_all, self._send_alone)
+        self._gathered = Gathered(_without_bodies, self._send_all, self._send_alone, self._give_up)
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
         self._ends_s = inf

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 from typing_extensions import override
 
 from cluster.encoded_requests import decode_requests, encode_context, encode_requests
@@ -340,6 +341,47 @@ async def test_a_callback_with_a_bug_costs_its_own_request_only() -> None:
         await pass_time(0.01)
 
         assert [each.refusal for each in asked] == [SendMessageResult] * 2
+
+
+@virtual
+async def test_what_cannot_be_encoded_is_answered_and_keeps_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bug(context: bytes, sent: object) -> bytes:
+        monkeypatch.undo()
+        raise TypeError("a bug")
+
+    async with running(the_cluster()) as (a, b):
+        monkeypatch.setattr(bundles, "encode_requests", bug)
+        asked = sends(a, "1", "2")
+        late = msgspec.structs.replace(SEND, operation=op.SendMessage(delay_seconds=60))
+        others = [a.ask(late), a.ask(late)]  # another bundle of the same pass
+        with capture_logs() as logs:
+            await pass_time(0.01)
+
+        assert [each.refusal for each in asked] == [ServiceUnavailable] * 2
+        assert [each.refusal for each in others] == [SendMessageResult] * 2
+        assert [each["event"] for each in logs].count("requests_not_encoded") == 1
+        assert a.router.given_up == 2
+        assert await stored(b) == []
+
+
+@virtual
+async def test_answers_that_cannot_be_encoded_are_asked_for_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bug(answers: object) -> bytes:
+        raise TypeError("a bug")
+
+    async with running(the_cluster()) as (a, b):
+        monkeypatch.setattr(bundles, "encode_alike", bug)
+        with capture_logs() as logs:
+            asked = sends(a, "1", "2")
+            await pass_time(0.5)  # far less than an answer is waited for
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+        assert [each["event"] for each in logs].count("answers_not_encoded") == 1
+        assert await stored(b) == ["1", "2"], "none is done twice"
 
 
 @virtual
