@@ -18,6 +18,7 @@ from auth.caller import Caller
 from visibility.contract.errors import InternalError, QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
+    DeleteMessage,
     Operation,
     ReceiveMessage,
     SendMessage,
@@ -69,6 +70,13 @@ class _SentRequest(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=
     operation: T | None = None
 
 
+class _SentInBundle(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False):
+    """A request whose operation its context has; its only part is as it is."""
+
+    request_id: str
+    parts: tuple[T]
+
+
 class _SentAnswer(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False):
     answer: T
     duplicates: int = -1
@@ -81,11 +89,10 @@ class _SentError(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Known(NamedTuple):
-    """A context, and the decoders of what follows it."""
+    """A context, and the decoder of what follows it."""
 
     context: _SentContext[Any]
     decode: Callable[[bytes], _SentRequest[Any]]
-    decode_all: Callable[[bytes], list[_SentRequest[Any]]]
 
 
 def _named(base: type[T]) -> dict[str, type[T]]:
@@ -117,10 +124,16 @@ _decoders: dict[type, Callable[[bytes], Any]] = {}
 decode with it."""
 _alike_decoders: dict[type, Callable[[bytes], Any]] = {}
 """Of several answers of a type."""
-_request_decoders: dict[type, tuple[Callable[[bytes], Any], Callable[[bytes], list[Any]]]] = {}
-"""Of one and of several requests that follow a context, by the operation's type."""
-_IN_COMMON = frozenset({SendMessage, ReceiveMessage})
+_request_decoders: dict[type, Callable[[bytes], Any]] = {}
+"""Of a request that follows a context, by the operation's type."""
+_IN_COMMON = frozenset({SendMessage, ReceiveMessage, DeleteMessage})
 """Operations that are often the same, as the leader needs them."""
+PART_IN_BUNDLE: Mapping[type, type] = {SendMessage: Content, DeleteMessage: Receipt}
+"""The operations that may be one of several, each with the kind of its only part."""
+_decode_bundle: Mapping[type, Callable[[bytes], list[_SentInBundle[Any]]]] = {
+    kind: msgspec.msgpack.Decoder(list[_SentInBundle[part]]).decode  # type: ignore[valid-type]
+    for kind, part in PART_IN_BUNDLE.items()
+}
 _CONTEXT = Struct(">I")
 """Length of the context."""
 _CONTEXTS_MAX = 1_000
@@ -141,9 +154,9 @@ def encode_request(request: Request, operation: Operation | None = None) -> byte
     return encode_context(request, operation) + _encode(_sent(request, operation))
 
 
-def encode_requests(context: bytes, sent: Sequence[tuple[Request, Operation]]) -> bytes:
-    """Several requests with this context, each with the operation in the place of its own."""
-    return context + _encode([_sent(request, operation) for request, operation in sent])
+def encode_requests(context: bytes, requests: Sequence[Request]) -> bytes:
+    """Several requests with this context, each with a part as `PART_IN_BUNDLE` has it."""
+    return context + _encode([(each.request_id, each.parts) for each in requests])
 
 
 def _sent(request: Request, operation: Operation) -> tuple[str, tuple[Any, ...], Operation | None]:
@@ -212,14 +225,31 @@ def decode_request(message: bytes, find: Find, at: int = 0) -> Request:
 def decode_requests(message: bytes, find: Find, at: int = 0) -> list[Request]:
     """The same for several requests with one context."""
     known, end = _known_context(message, at)
+    context = known.context
+    operation, caller, targets = context.operation, context.caller, context.targets
+    decode = _decode_bundle.get(type(operation))
+    if operation is None or decode is None:
+        raise MessageUnreadable(f"{type(operation).__name__} comes by itself")
     try:
-        sent = known.decode_all(message[end:])
+        sent = decode(message[end:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MessageUnreadable(f"no requests: {error}") from error
     if not sent:
         raise MessageUnreadable("there are no requests")
-    definitions = _definitions(known.context, find)
-    return [_request(known.context, each, *definitions) for each in sent]
+    queue, dead_letters, destination = _definitions(context, find)
+    return [
+        Request(
+            operation,
+            queue,
+            caller,
+            each.request_id,
+            each.parts,
+            dead_letters,
+            destination,
+            targets,
+        )
+        for each in sent
+    ]
 
 
 def _definitions(
@@ -273,14 +303,11 @@ def _known_context(message: bytes, at: int) -> tuple[_Known, int]:
 def _new_context(content: bytes) -> _Known:
     """A context that did not come lately. Raises MessageUnreadable."""
     kind, context = _decoded(content, _OPERATIONS, _SentContext)
-    decoders = _request_decoders.get(kind)
-    if decoders is None:
+    decode = _request_decoders.get(kind)
+    if decode is None:
         sent: Any = _SentRequest[kind]  # type: ignore[valid-type]
-        decoders = _request_decoders[kind] = (
-            msgspec.msgpack.Decoder(sent).decode,
-            msgspec.msgpack.Decoder(list[sent]).decode,
-        )
-    found = _Known(context, *decoders)
+        decode = _request_decoders[kind] = msgspec.msgpack.Decoder(sent).decode
+    found = _Known(context, decode)
     if len(content) <= _CONTEXT_BYTES_MAX:
         if len(_contexts) >= _CONTEXTS_MAX:
             _contexts.clear()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from operator import attrgetter, is_
 from struct import Struct
 
@@ -22,6 +23,7 @@ import msgspec
 import structlog
 
 from cluster.encoded_requests import (
+    PART_IN_BUNDLE,
     MessageUnreadable,
     decode_alike,
     encode_alike,
@@ -34,7 +36,7 @@ from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.shards.lead import Lead, TurnBatching
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, Request
-from visibility.contract.operations import DeleteMessage, Operation, SendMessage
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
 from visibility.state.waiters import Ticket
 
@@ -47,9 +49,6 @@ _SINGLE, _ALIKE = b"\x00", b"\x01"
 _REQUESTS_MAX = 256
 _BYTES_MAX = 16 << 10
 """Bytes of a message; one that has more goes by itself. So a bundle has room in a frame."""
-_URL_MAX = 1_024
-"""Characters of a queue's URL, which a client may lengthen as it likes."""
-_KINDS = (SendMessage, DeleteMessage)
 _request_of = attrgetter("request")
 _log = structlog.get_logger("forwarding")
 _NOT_ENCODED = (msgspec.MsgspecError, TypeError, ValueError, LookupError, OverflowError)
@@ -60,12 +59,10 @@ _decode_single = msgspec.msgpack.Decoder(list[bytes | Refused]).decode
 
 def may_join(request: Request) -> bool:
     """True for a request that may be one of a bundle."""
-    if type(request.operation) not in _KINDS or len(request.parts) != 1:
+    kind, parts = PART_IN_BUNDLE.get(type(request.operation)), request.parts
+    if kind is None or len(parts) != 1 or type(parts[0]) is not kind:
         return False
-    part, operation = request.parts[0], request.operation
-    if type(operation) is DeleteMessage and len(operation.queue_url or "") > _URL_MAX:
-        return False
-    return type(part) is not Content or len(part.data) <= _BYTES_MAX
+    return type(parts[0]) is not Content or len(parts[0].data) <= _BYTES_MAX
 
 
 class Gathered:
@@ -84,8 +81,8 @@ class Gathered:
         self._send = send
         self._send_alone = send_alone
         self._give_up = give_up
-        self._tickets: dict[tuple[str, int, bytes], list[tuple[Routed, Operation]]] = {}
-        """By host, shard and context; with their operations as they are sent."""
+        self._tickets: dict[tuple[str, int, bytes], list[Routed]] = {}
+        """By host, shard and context."""
         self._count = 0
         self._batching = TurnBatching(self._flush, lone_waits=False)
         """A bundle costs as much as ten of its requests, so it waits for those just coming, too."""
@@ -93,16 +90,16 @@ class Gathered:
     def add(self, host: str, ticket: Routed) -> None:
         """Send a request to this host, after this pass, or some passes later if more come."""
         request = ticket.request
-        operation = self._as_sent(request.operation)
-        key = host, request.queue.shard, encode_context(request, operation)
+        context = encode_context(request, self._as_sent(request.operation))
+        key = host, request.queue.shard, context
         self._count += 1
         if not self._tickets:
             asyncio.get_running_loop().call_soon(self._flush)
         tickets = self._tickets.get(key)
         if tickets is None:
-            self._tickets[key] = [(ticket, operation)]
+            self._tickets[key] = [ticket]
         else:
-            tickets.append((ticket, operation))
+            tickets.append(ticket)
 
     def _flush(self) -> None:
         if self._batching.goes_on(self._count):
@@ -116,18 +113,15 @@ class Gathered:
                     self._send_some(host, shard, context, some)
                 except _NOT_ENCODED:  # a bug, which must not keep the others
                     _log.exception("requests_not_encoded", peer=host, shard=shard)
-                    for ticket, _ in some:
+                    for ticket in some:
                         self._give_up(ticket, "not_encoded")
 
-    def _send_some(
-        self, host: str, shard: int, context: bytes, some: Sequence[tuple[Routed, Operation]]
-    ) -> None:
+    def _send_some(self, host: str, shard: int, context: bytes, some: Sequence[Routed]) -> None:
         if len(some) == 1:
-            self._send_alone(some[0][0], host)
+            self._send_alone(some[0], host)
             return
-        sent = [(ticket.request, operation) for ticket, operation in some]
-        body = REQUEST_HEAD.pack(shard, BUNDLE) + encode_requests(context, sent)
-        self._send(host, body, [ticket for ticket, _ in some])
+        requests = encode_requests(context, [ticket.request for ticket in some])
+        self._send(host, REQUEST_HEAD.pack(shard, BUNDLE) + requests, some)
 
 
 OutcomeOf = Callable[[Request, Request, Answer | QueueError], bytes | Refused]
@@ -147,11 +141,8 @@ class Bundle:
 
     def decide(self, lead: Lead) -> None:
         """Have all decided."""
-        submit, answered = lead.submit, self._answered
-        self._tickets = [
-            submit(request, partial(answered, place))
-            for place, request in enumerate(self._requests)
-        ]
+        on_answers = map(partial, repeat(self._answered), range(self._left))
+        self._tickets = lead.submit_all(self._requests, on_answers)
 
     def refuse(self, refusal: QueueError) -> None:
         """Answer all with this."""

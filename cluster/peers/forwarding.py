@@ -51,6 +51,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import (
+    DeleteMessage,
     Operation,
     ReceiveMessage,
     SendMessage,
@@ -143,9 +144,13 @@ class PeerRouter(Router):
     ) -> Ticket:
         """See `Router`. `age_ms` is the time since a client sent the same request first, with the
         same id, if its answer did not arrive."""
-        shard = self.shards.get(request.queue.shard)
-        if shard is not None and shard.lead is not None and not age_ms:
-            ticket = self._begin_here(shard.lead, request, on_answer, room)
+        if not age_ms:
+            number = request.queue.shard
+            shard = self.shards.get(number)
+            if shard is not None and shard.lead is not None:
+                ticket = self._begin_here(shard.lead, request, on_answer, room)
+            else:
+                ticket = self._begin_elsewhere(number, request, on_answer)
             if ticket is not None:
                 return ticket
         give_up_s = now_s = self._monotonic_s()
@@ -182,6 +187,17 @@ class PeerRouter(Router):
         ticket.room, ticket.begun_s, ticket.then = room, self._monotonic_s(), on_answer
         ticket.on_answer = partial(self._decided_at_once, ticket)
         lead.take(ticket)
+        return ticket
+
+    def _begin_elsewhere(self, number: int, request: Request, on_answer: OnAnswer) -> Routed | None:
+        """The short way of a first try that another host decides in a bundle; None for others."""
+        host = self._leaders.leader_of(number)
+        if host is None or host == self._host or not may_join(request):
+            return None
+        ticket = Routed(request, on_answer)
+        ticket.begun_s = now_s = self._monotonic_s()
+        ticket.give_up_s = now_s + self._settings.hold_s
+        self._gathered.add(host, ticket)
         return ticket
 
     def _decided_at_once(self, ticket: Routed, answer: Answer | QueueError) -> None:
@@ -221,15 +237,13 @@ class PeerRouter(Router):
 
     def _send(self, ticket: Routed, host: str) -> None:
         if not ticket.is_retry and may_join(ticket.request):
-            link = self._transport.link(host, Channel.REQUESTS)
-            if link is not None and link.version >= VERSION:
-                self._gathered.add(host, ticket)
-                return
-        self._send_alone(ticket, host)
+            self._gathered.add(host, ticket)
+        else:
+            self._send_alone(ticket, host)
 
     def _send_all(self, host: str, bundle: bytes, tickets: Sequence[Routed]) -> None:
         link = self._transport.link(host, Channel.REQUESTS)
-        if link is not None and link.version < VERSION:  # it came back as an earlier one
+        if link is not None and link.version < VERSION:
             for ticket in tickets:
                 self._send_alone(ticket, host)
             return
@@ -473,14 +487,17 @@ class PeerRouter(Router):
             self._held.hurry_all()
 
 
-_SENT = SendMessage()
+_SENT, _DELETED = SendMessage(), DeleteMessage()
 
 
 def _without_bodies(operation: Operation) -> Operation:
-    """An operation as the leader needs it: what it stores of a send are the sealed parts."""
+    """An operation as the leader needs it: what it stores of a send are the sealed parts, and what
+    a delete is for stands in its part, too."""
     if type(operation) is SendMessage:
         delay_s = operation.delay_seconds
         return _SENT if delay_s is None else SendMessage(delay_seconds=delay_s)
+    if type(operation) is DeleteMessage:
+        return _DELETED
     if type(operation) is SendMessageBatch:
         entries = [
             SendMessageBatchRequestEntry(entry.id, delay_seconds=entry.delay_seconds)

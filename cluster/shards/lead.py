@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -206,6 +206,20 @@ class Lead:
         self._inbox.append(ticket)
         if not self._is_planned:
             self._plan_turn()
+
+    def submit_all(
+        self, requests: Iterable[Request], on_answers: Iterable[OnAnswer]
+    ) -> list[Ticket]:
+        """Submit several first tries, none of a receive, each with the receiver of its answer."""
+        tickets = list(map(Ticket, requests, on_answers))
+        if self._takes is _ALL:
+            self._inbox.extend(tickets)
+            if not self._is_planned:
+                self._plan_turn()
+        else:
+            for ticket in tickets:
+                self.take(ticket)
+        return tickets
 
     # -- the Turn ----------------------------------------------------------------------------------
 

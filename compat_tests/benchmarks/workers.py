@@ -7,6 +7,9 @@ Server and clients share the cores of this machine, so both follow from the proc
 processes of a service for a message, in alternating bursts: two cores take twice as many messages
 if a message costs the same. Each client is a process with connections and a queue of its own, and
 the queues are led by different workers; they are measured once the connections have moved there.
+Two workers and two clients are more processes than this machine has cores, and take them from each
+other about once a life, which two workers on cores of their own would not meet. So they are
+measured with one client after the other, too, each at its own worker.
 
 A connection that asks for both queues in turn stays where it is, and half of its requests are
 passed on; of one that has moved, none is.
@@ -24,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import NamedTuple
@@ -140,13 +144,21 @@ class _Service:
         for work in _WORKS:
             self.burst(work, _SETTLE_S)
 
-    def burst(self, work: str, seconds: float = _BURST_S, *, in_turn: bool = False) -> float:
-        """Have the clients work; returns the processor time of the service for a message, in
-        microseconds."""
-        before = read_cost(self._node.pid).processor_seconds
-        for pipe in self._pipes:
-            pipe.send(_Burst(work, seconds, in_turn))
-        messages: int = sum(pipe.recv() for pipe in self._pipes)
+    def burst(
+        self,
+        work: str,
+        seconds: float = _BURST_S,
+        *,
+        in_turn: bool = False,
+        at_once: bool = True,
+    ) -> float:
+        """Have the clients work, all `at_once` or one after the other; returns the processor time
+        of the service for a message, in microseconds."""
+        before, messages = read_cost(self._node.pid).processor_seconds, 0
+        for pipes in (self._pipes,) if at_once else ([each] for each in self._pipes):
+            for pipe in pipes:
+                pipe.send(_Burst(work, seconds, in_turn))
+            messages += sum(pipe.recv() for pipe in pipes)
         return (read_cost(self._node.pid).processor_seconds - before) / messages * 1e6
 
 
@@ -162,16 +174,24 @@ def workers() -> list[Figure]:
     """The messages that two workers take, times those of one, of each kind of work."""
     figures = []
     with ExitStack() as stack:
-        services = [_Service(stack, count) for count in (1, 2)]
+        one, two = (_Service(stack, count) for count in (1, 2))
+        ways: dict[str, Callable[[str], float]] = {
+            "one worker": one.burst,
+            "two": two.burst,
+            "two, one after the other": partial(two.burst, at_once=False),
+        }
         for work in _WORKS:
-            found: list[list[float]] = [[], []]
+            found: dict[str, list[float]] = {way: [] for way in ways}
             for number in range(_ROUNDS):
-                for each in (0, 1) if number % 2 else (1, 0):
-                    found[each].append(services[each].burst(work))
-            one, two = map(statistics.median, found)
-            times = statistics.median(2 * a / b for a, b in zip(*found, strict=True))
-            sys.stdout.write(f"  {work}: one worker {one:.1f} us, two {two:.1f} us\n")
-            figures.append(Figure(f"workers: {work}", times, "x", TIMES_MIN, at_least=True))
+                for way in list(ways) if number % 2 else reversed(ways):
+                    found[way].append(ways[way](work))
+            said = (f"{way} {statistics.median(each):.1f} us" for way, each in found.items())
+            sys.stdout.write(f"  {work}: {', '.join(said)}\n")
+            base = found.pop("one worker")
+            for way, each in found.items():
+                times = statistics.median(2 * a / b for a, b in zip(base, each, strict=True))
+                name = f"workers: {work}{way.removeprefix('two')}"
+                figures.append(Figure(name, times, "x", TIMES_MIN, at_least=True))
     return figures
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import msgspec
 import pytest
@@ -17,7 +18,6 @@ from cluster.peers.incoming import Call
 from cluster.peers.link import Link
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason, Refusal
 from cluster.peers.peer_settings import Channel
-from cluster.peers.roles import Role
 from cluster.shards.lead import PASSES_MAX
 from cluster.tests.peers.peer_hosts import (
     QUEUE,
@@ -312,21 +312,29 @@ class _Refused(Call):
         return True
 
 
-@virtual
-async def test_a_gateway_brings_no_messages_of_an_outbox_in_a_bundle() -> None:
-    cluster = the_cluster("a")
-    (host,) = cluster.hosts
+async def refusal_of(body: bytes, allowed: Collection[type[op.Operation]] | None = None) -> str:
+    """The reason for which a leader refuses such a bundle."""
+    (host,) = the_cluster("a").hosts
     await host.lead()
     decided = ForwardedRequests({0: host.shard}, host.leaders, host.view)
-    accept = AcceptMessages([])
-    sent = [(msgspec.structs.replace(SEND, request_id=each), accept) for each in "12"]
-    body = encode_requests(encode_context(SEND, accept), sent)
     call = _Refused(REQUEST_HEAD.pack(0, BUNDLE) + body)
-    on_request = decided.service_for(Role.GATEWAY).on_request
-    assert on_request is not None
-    on_request(call)
-    assert call.refused == Refusal.NOT_ALLOWED
+    decided._decide(call, allowed=allowed)
     await host.shard.stop()
+    return call.refused
+
+
+@virtual
+async def test_what_may_not_join_does_not_come_in_a_bundle() -> None:
+    """Such as messages of an outbox, which a gateway may not bring."""
+    for operation in (AcceptMessages([]), op.ReceiveMessage(), op.DeleteMessage()):
+        body = encode_requests(encode_context(SEND, operation), [SEND, SEND])
+        assert await refusal_of(body) == Refusal.UNREADABLE
+
+
+@virtual
+async def test_what_a_role_may_not_ask_for_is_refused_in_a_bundle_too() -> None:
+    body = encode_requests(encode_context(SEND, op.SendMessage()), [SEND, SEND])
+    assert await refusal_of(body, {op.DeleteMessage}) == Refusal.NOT_ALLOWED
 
 
 @virtual
@@ -404,8 +412,8 @@ async def test_a_full_outbox_holds_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @virtual
-async def test_deletes_with_long_urls_go_by_themselves() -> None:
-    """No frame has room for three of them."""
+async def test_urls_and_handles_of_deletes_stay_where_they_are(crossing: Crossing) -> None:
+    """The leader has the receipts. No frame would have room for three such URLs."""
     async with running(the_cluster()) as (a, b):
         for body in "1234":
             b.ask(prepared.send(QUEUE, body))
@@ -422,3 +430,5 @@ async def test_deletes_with_long_urls_go_by_themselves() -> None:
         await pass_time(0.5)
 
         assert [each.refusal for each in asked] == [type(None)] * 4
+        assert crossing.sizes == [4]
+        assert len(crossing.bodies[0]) < 1_000
