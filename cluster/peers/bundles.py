@@ -52,7 +52,7 @@ _BYTES_MAX = 16 << 10
 _request_of = attrgetter("request")
 _log = structlog.get_logger("forwarding")
 _NOT_ENCODED = (msgspec.MsgspecError, TypeError, ValueError, LookupError, OverflowError)
-"""What encoders raise."""
+"""Raised by encoders."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode_single = msgspec.msgpack.Decoder(list[bytes | Refused]).decode
 
