@@ -23,6 +23,7 @@ from compat_tests.console_world import SENT, sqs
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.ports import free_ports
+from compat_tests.test_console_once import click_unnoticed
 
 TOOLS = Path(sys.prefix) / "oidc"
 PROVIDER = Path(__file__).parent / "oidc" / "provider.js"
@@ -175,7 +176,7 @@ def test_a_session_that_ends_goes_on_by_the_provider_in_another_tab(
     tab.go("/queues/first/send")
     tab.fill("Body", "typed")
     tab.context.clear_cookies(name=f"holdfast-{urlsplit(node.url).port}")
-    tab.press("Send")
+    click_unnoticed(tab, "Send")
     with tab.context.expect_page() as opened:
         tab.page.get_by_role("dialog").get_by_role("button", name="Sign in with 127").click()
     opened.value.get_by_role("link", name="typist", exact=True).wait_for()

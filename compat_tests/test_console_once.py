@@ -22,6 +22,12 @@ def click_three_times(tab: Tab, name: str) -> None:
     )
 
 
+def click_unnoticed(tab: Tab, name: str) -> None:
+    """Click as one does before the page notices that its session has ended: it asks for news now
+    and then, and the dialog that opens covers the button."""
+    tab.page.get_by_role("button", name=name, exact=True).evaluate("button => button.click()")
+
+
 def posted(tab: Tab, path: str) -> list[Any]:
     return [each for each in tab.requests if each.method == "POST" and each.url.endswith(path)]
 
