@@ -53,7 +53,7 @@ _KINDS = (SendMessage, DeleteMessage)
 _request_of = attrgetter("request")
 _log = structlog.get_logger("forwarding")
 _NOT_ENCODED = (msgspec.MsgspecError, TypeError, ValueError, LookupError, OverflowError)
-"""What encoders raise."""
+"""Errors of encoders."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode_single = msgspec.msgpack.Decoder(list[bytes | Refused]).decode
 
