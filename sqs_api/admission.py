@@ -25,6 +25,7 @@ from sqs_api.operators.marks import Marks
 from sqs_api.operators.openapi import DOCUMENT, DocumentPage
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.readings import Readings
+from sqs_api.operators.scan_turns import ScanTurns
 from sqs_api.operators.user_admin import UserAdmin
 from sqs_api.owner import Owner
 from sqs_api.parts import Process
@@ -120,6 +121,7 @@ class AdminSide:
             find_key=owner.keyring.find,
             named_keys=owner.keyring.names,
             marks=parts[Marks],
+            scans=ScanTurns(),
             sessions=sessions,
             grafana_url=settings.grafana_url,
         )

@@ -19,7 +19,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -127,6 +127,13 @@ _HOST = Operator(Caller("", "", "host"), is_trusted=True)
 """Another host of the cluster, which has checked that its caller may ask."""
 
 
+class _Audited(NamedTuple):
+    """The audit log of a service that has one."""
+
+    log: AuditLog
+    steps: StepLines
+
+
 class AdminApi:
     """Belongs to the event loop's thread."""
 
@@ -148,8 +155,7 @@ class AdminApi:
         self._admin = admin
         self._access = access
         self._queues = queues
-        self._audit = audit
-        self._steps = None if audit is None else StepLines(audit)
+        self._audited = None if audit is None else _Audited(audit, StepLines(audit))
         self._remembered = RememberedAnswers(now_s, self._context.router.age_s_max)
         if self._shared is not None:
             self._shared.serve(ROUTES, self._answer_here)
@@ -261,16 +267,17 @@ class AdminApi:
     def _denied(
         self, route: Route, sent: AdminRequest, caller: Caller | None, refusal: AuthError
     ) -> Said:
-        if self._audit is not None:
+        if self._audited is not None:
             action = route.action or route.event
-            self._audit.denied(action, caller, sent.source_ip, None, refusal.code)
+            self._audited.log.denied(action, caller, sent.source_ip, None, refusal.code)
         return _refusal(403, refusal.message, refusal.code if route.is_of_console else None)
 
     def _note(self, route: Route, asked: Asked, outcome: str, answer: object = None) -> None:
         """Record a change, or that bodies were read."""
         reads = READ_BODIES if asked.bodies_read or "search" in asked.noted else None
         event = reads if route.only_reads else route.event
-        if self._audit is None or self._steps is None or event is None:
+        audited = self._audited
+        if audited is None or event is None:
             return
         sent, caller = asked.sent, asked.caller
         if route.is_of_console:
@@ -291,14 +298,14 @@ class AdminApi:
             **asked.noted,
         }
         if asked.step is not None and outcome == "ok":
-            self._steps.note(event, asked.step, time_of(self._context.now_ms), fields)
+            audited.steps.note(event, asked.step, time_of(self._context.now_ms), fields)
         else:
-            self._audit.note(event, **fields)
+            audited.log.note(event, **fields)
 
     def close(self) -> None:
         """Note what is not whole yet."""
-        if self._steps is not None:
-            self._steps.close()
+        if self._audited is not None:
+            self._audited.steps.close()
 
     def _session_id(self, sent: AdminRequest) -> str | None:
         sessions = self._context.sessions

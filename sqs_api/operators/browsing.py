@@ -102,14 +102,21 @@ class Scan:
 
     async def run(self, position: Position, limit: int) -> Scanned:
         """Up to `limit` messages. Raises QueueError."""
-        at = await self._walk(position, limit)
+        if self._filter is None and self._state in ("all", "delayed"):
+            at = await self._walk(position, limit)  # a page, which is soon found
+        else:
+            at = await self._walk_in_turn(position, limit)
         return Scanned(self._found, self._scanned, at)
 
     async def count(self, position: Position) -> ScannedStates:
         """Count the messages. Raises QueueError."""
         self._counts = True
-        at = await self._walk(position, _STEP_MESSAGES)
+        at = await self._walk_in_turn(position, _STEP_MESSAGES)
         return ScannedStates(self._states, self._scanned, at)
+
+    async def _walk_in_turn(self, position: Position, limit: int) -> Position | None:
+        async with self._context.scans.turn(self._asked.caller.arn):
+            return await self._walk(position, limit)
 
     async def _walk(self, position: Position, limit: int) -> Position | None:
         until_s = self._context.monotonic_s() + SCAN_S

@@ -24,6 +24,7 @@ from sqs_api.operators.arrival_counts import Arrivals
 from sqs_api.operators.marks import Marks
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
+from sqs_api.operators.scan_turns import ScanTurns
 from sqs_api.operators.user_admin import UserAdmin
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, SendMessage
@@ -57,6 +58,7 @@ class OperatorContext(NamedTuple):
     named_keys: Callable[[], list[NamedKey]]
     """Every key that queues may name, the built-in one, too."""
     marks: Marks
+    scans: ScanTurns
     sessions: BrowserSessions | None
     """None in open mode."""
     grafana_url: str | None

@@ -162,7 +162,36 @@ async def plan_redrive(
     """Messages and bytes by target, and those that would stay with the reason, of all steps up to
     this one; `next` goes on."""
     ends = _ends(context, asked, wanted)
-    sums, groups, samples = _read_token(wanted.token), list[bytes](), list[int]()
+    sums, samples = _read_token(wanted.token), list[int]()
+    async with context.scans.turn(asked.caller.arn):
+        await _go_on(context, asked, wanted, ends, sums, samples)
+    del samples[max(0, SAMPLES_MAX - sums.sampled) :]
+    sums.sampled += len(samples)
+    return {
+        "targets": {
+            arn: _shown_target(context, ends.source, arn, each)
+            for arn, each in sums.targets.items()
+        },
+        "messages": sums.messages,
+        "refused": sums.refused,
+        "passed": sums.passed,
+        "expiring": sums.expiring,
+        "overtaking": sums.overtaking,
+        "samples": await edited_samples(context, asked, ends.source, ends.edit, samples),
+        "next": None if sums.at is None else _token(sums),
+    }
+
+
+async def _go_on(
+    context: OperatorContext,
+    asked: Asked,
+    wanted: PlannedRedrive,
+    ends: _Ends,
+    sums: _Sums,
+    samples: list[int],
+) -> None:
+    """Add some steps to a plan."""
+    groups: list[bytes] = []
     for _ in range(_PLAN_STEPS_MAX):
         operation = PlanMove(
             wanted.sequences,
@@ -179,21 +208,6 @@ async def plan_redrive(
         groups = step.groups
         if sums.at is None:
             break
-    del samples[max(0, SAMPLES_MAX - sums.sampled) :]
-    sums.sampled += len(samples)
-    return {
-        "targets": {
-            arn: _shown_target(context, ends.source, arn, each)
-            for arn, each in sums.targets.items()
-        },
-        "messages": sums.messages,
-        "refused": sums.refused,
-        "passed": sums.passed,
-        "expiring": sums.expiring,
-        "overtaking": sums.overtaking,
-        "samples": await edited_samples(context, asked, ends.source, ends.edit, samples),
-        "next": None if sums.at is None else _token(sums),
-    }
 
 
 async def _step(

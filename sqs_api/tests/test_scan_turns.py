@@ -1,0 +1,113 @@
+"""Few scans run at once on a host, and fewer of one user."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cluster.tests.virtual_time import virtual
+from sqs_api.operators import scan_turns
+from sqs_api.operators.scan_turns import AT_ONCE, OF_USER_AT_ONCE, WAIT_S, ScanTurns
+from sqs_api.tests.operator_client import Operators, make_dead_letters
+from sqs_api.tests.served import serving
+from visibility.contract.errors import ServiceUnavailable
+
+
+class Scans:
+    """Scans that take a second each."""
+
+    def __init__(self) -> None:
+        self.turns = ScanTurns()
+        self.begun: list[tuple[str, float]] = []
+        self.running = self.most = 0
+
+    def begin(self, *users: str) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self._scan(user)) for user in users]
+
+    async def _scan(self, user: str) -> None:
+        async with self.turns.turn(user):
+            self.begun.append((user, asyncio.get_running_loop().time()))
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await asyncio.sleep(1)
+            self.running -= 1
+
+
+def refusals(outcomes: list[BaseException | None]) -> int:
+    for each in outcomes:
+        assert each is None or isinstance(each, ServiceUnavailable)
+    return sum(each is not None for each in outcomes)
+
+
+@virtual
+async def test_one_user_leaves_room_for_others() -> None:
+    scans = Scans()
+    tasks = scans.begin(*"aaaaa", "b", "c", "d")
+    await asyncio.gather(*tasks)
+
+    assert scans.begun[:4] == [("a", 0), ("a", 0), ("b", 0), ("c", 0)]
+    assert sorted(scans.begun[4:]) == [("a", 1), ("a", 1), ("a", 2), ("d", 1)]
+    assert scans.most == AT_ONCE
+
+
+@virtual
+async def test_who_waits_too_long_is_refused_and_may_try_again() -> None:
+    scans = Scans()
+    many = OF_USER_AT_ONCE * (int(WAIT_S) + 1)
+    tasks = scans.begin(*"a" * many)
+    assert refusals(await asyncio.gather(*tasks, return_exceptions=True)) == OF_USER_AT_ONCE
+
+    assert asyncio.get_running_loop().time() == WAIT_S
+    await asyncio.gather(*scans.begin(*"a" * OF_USER_AT_ONCE))
+    assert asyncio.get_running_loop().time() == WAIT_S + 1
+
+
+@virtual
+async def test_a_client_that_hangs_up_keeps_no_turn() -> None:
+    scans = Scans()
+    tasks = scans.begin(*"aaaa")
+    await asyncio.sleep(0.5)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    tasks = scans.begin(*"aaa")
+    await asyncio.sleep(1)  # the third has its turn, and hangs up before it knows
+    tasks[2].cancel()
+    await asyncio.wait(tasks)
+
+    await asyncio.gather(*scans.begin(*"aa"))
+    assert scans.begun[-2:] == [("a", 1.5)] * 2
+
+
+@virtual
+async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_turns, "_WAITING_MAX", 1)
+    scans = Scans()
+    tasks = scans.begin(*"aaaa")
+    assert refusals(await asyncio.gather(*tasks, return_exceptions=True)) == 1
+
+
+async def test_searches_counts_and_plans_take_turns_and_a_plain_page_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_turns, "AT_ONCE", 0)
+    monkeypatch.setattr(scan_turns, "WAIT_S", 0.0)
+    async with serving(tmp_path / "data") as served:
+        operators = Operators(served)
+        await make_dead_letters(served, "x")
+        messages = "queues/dead/messages"
+
+        refused = [
+            await operators.post(f"{messages}/matching/count", {"filter": {}}),
+            await operators.get(messages, state="visible"),
+            await operators.get(messages, text="x"),
+            await operators.post("queues/dead/redrives/plan"),
+        ]
+        page = await operators.get(messages)
+
+        assert page.status == 200
+        for each in refused:
+            assert each.status == 503, each
+            assert "Try again" in str(each.json)
