@@ -10,7 +10,15 @@ from functools import partial
 from cluster.fleet.draft import Draft
 from cluster.fleet.plan_table import Change, Cluster, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Why, reason
-from cluster.fleet.thresholds import STOP_AT, SUSTAINED_MS, TRANSFERS_MAX, UNEVEN, UNEVEN_MS
+from cluster.fleet.thresholds import (
+    HOT_PART,
+    STOP_AT,
+    SUSTAINED_MS,
+    TRANSFERS_MAX,
+    UNEVEN,
+    UNEVEN_MS,
+    is_uneven,
+)
 
 _TRIED_MAX = 32
 """Parts that are looked at for one cluster in one plan."""
@@ -19,6 +27,9 @@ _LEAST = 0.01
 _LIGHT = 0.10
 """A part that asks for more is moved for balance only if no lighter one is there: its queue could
 not be split for ten minutes, and is the one to be split if more is asked of it."""
+_FAR = 1.25
+"""Above this many times the mean light parts, two at once, would take too long. Then only those
+that ask for HOT_PART, which may be split soon, go last."""
 
 
 def empty_clusters(draft: Draft) -> None:
@@ -71,9 +82,15 @@ def balance(draft: Draft) -> None:
         if draft.now_ms - since_ms < UNEVEN_MS:
             parts = [each for each in parts if together[each[1].queue_id] > 1]
         why = reason(Why.UNEVEN, cluster=name, load=counted.load(name), mean=mean)
-        parts.sort(key=lambda each: (together[each[1].queue_id] < 2, each[0].asked > _LIGHT))
+        last = HOT_PART if counted.load(name) > _FAR * mean else _LIGHT
+        parts.sort(key=lambda each: (together[each[1].queue_id] < 2, each[0].asked > last))
         for load, queue, part in parts[:_TRIED_MAX]:  # within these the busiest first
-            if counted.load(name) <= mean or counted.leaving[name] >= TRANSFERS_MAX:
+            if counted.load(name) <= mean:
+                break
+            if (leaving := counted.leaving[name]) >= TRANSFERS_MAX:
+                if is_uneven(counted.load(name), mean):
+                    held = reason(Why.TRANSFERS, transfers=leaving, cluster=name)
+                    draft.refuse(Kind.MOVE, name, held)
                 break
             share = counted.share(name, load.asked)
             if load.asked < _LEAST or counted.load(name) - share < mean - share / 2:

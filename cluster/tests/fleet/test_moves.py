@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cluster.fleet.plan_table import Kind, Part, PartState
 from cluster.fleet.reasons import Why
 from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals
@@ -229,6 +231,42 @@ def test_an_uneven_cluster_gives_parts_after_three_minutes() -> None:
     assert not fleet.plan().changes
     fleet.report(10)
     assert [move.reason.why for move in fleet.plan().changes] == [Why.UNEVEN]
+
+
+@pytest.mark.parametrize(
+    ("others", "order"), [(0.28, ["light", "heavy"]), (0.41, ["heavy", "light"])]
+)
+def test_a_cluster_far_above_the_mean_gives_heavier_parts_first(
+    others: float, order: list[str]
+) -> None:
+    """Light ones leave two at once. What may be split soon goes last: a move would forbid it."""
+    fleet = SmallFleet()
+    for shard in range(12):
+        fleet.other[shard] = 0.4
+    for number, (name, asked) in enumerate((("hot", 0.45), ("heavy", 0.15), ("light", 0.09))):
+        fleet.queue(name, number)
+        fleet.other[number] = others + 0.1 * (number - 1)
+        fleet.ask(name, 0, asked)
+    fleet.report(190)
+    assert [move.queue for move in of_kind(fleet.plan(), Kind.MOVE)] == order
+
+
+def test_a_cluster_whose_parts_are_under_way_says_so() -> None:
+    """Two of them may be; one waits for a consumer, perhaps for an hour."""
+    fleet = SmallFleet()
+    for shard in range(12):
+        fleet.other[shard] = 0.4
+    for number in range(4):
+        fleet.queue(f"q{number}", 0)
+        fleet.ask(f"q{number}", 0, 0.09)
+    fleet.report(190)
+    made = fleet.plan()
+    fleet.apply(made)
+    for number in range(4):
+        fleet.ask(f"q{number}", 0, 0.3)
+    fleet.report(30)
+    assert len(made.changes) == 2
+    assert ("move", "a", Why.TRANSFERS) in refusals(fleet.plan())
 
 
 def test_an_idle_fleet_is_not_balanced() -> None:

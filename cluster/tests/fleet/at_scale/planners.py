@@ -34,10 +34,13 @@ class Bugs:
 class PlannerModel:
     """One process. It may be stopped between its plan and the changes of it."""
 
-    def __init__(self, name: str, records: FleetRecords, kept_ms: int) -> None:
-        """`kept_ms`: the time for which peaks count."""
+    def __init__(
+        self, name: str, records: FleetRecords, kept_ms: int, *, always_hears: bool
+    ) -> None:
+        """`kept_ms`: the time for which peaks count; `always_hears`: without the key, too."""
         self.name = name
         self._records = records
+        self._always_hears = always_hears
         self._history = LoadHistory(kept_ms=kept_ms)
         self.heard_ms: dict[str, int] = {}
         """The newest report of each host that it has, for the judge."""
@@ -55,13 +58,13 @@ class PlannerModel:
         if self._records.peaks is not None:
             self._history.peaks.learn(self._records.peaks)
 
-    def observe(self, reports: Sequence[HostLoad], now_ms: int, bugs: Bugs) -> None:
+    def observe(self, reports: Sequence[HostLoad], now_ms: int) -> None:
         """The reports that arrived; a process that is stopped, or without the key, reads none."""
-        if now_ms < self.stopped_until_ms or not (self._has_key or bugs.two_planners):
+        if now_ms < self.stopped_until_ms or not (self._has_key or self._always_hears):
             return
         self.heard_ms |= {report.host: report.at_ms for report in reports}
         self._history.observe(self._records.clusters, reports, now_ms)
-        if now_ms % _PEAKS_MS == 0:
+        if self._has_key and now_ms % _PEAKS_MS == 0:
             self._records.peaks = self._history.peaks.known(self._records.split, now_ms)
 
     @property

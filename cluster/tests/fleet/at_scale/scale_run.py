@@ -46,10 +46,20 @@ class Size:
     slow_s: float = 20 * 3600
     kept_s: int = KEPT_MS // 1000
     """A queue keeps the parts that it needed within this time; a week is longer than a run."""
+    all_hear: bool = False
+    """Planners without the key read reports, too, unlike hosts: where the key changes each few
+    minutes none would else watch for half an hour."""
 
 
 SMALL = Size(
-    clusters=6, queues=200, accounts=20, warm_s=1800, measured_s=9000, faults=10.0, kept_s=1800
+    clusters=6,
+    queues=200,
+    accounts=20,
+    warm_s=1800,
+    measured_s=9000,
+    faults=10.0,
+    kept_s=1800,
+    all_hear=True,
 )
 
 
@@ -113,7 +123,8 @@ class Simulation:
 
     def new_planner(self, name: str) -> PlannerModel:
         """A process that has just begun."""
-        return PlannerModel(name, self.records, self._size.kept_s * 1000)
+        size = self._size
+        return PlannerModel(name, self.records, size.kept_s * 1000, always_hears=size.all_hear)
 
     def _create_all(self) -> None:
         size, chance = self._size, self.chance
@@ -162,7 +173,7 @@ class Simulation:
         self._late.append(self.clusters.reports(self.now_ms, self._bugs.reports_served))
         for planner in self.planners:
             reports = self._faults.seen_by(planner, self._late)
-            planner.observe(reports, self.now_ms, self._bugs)
+            planner.observe(reports, self.now_ms)
         for planner in self.planners:
             made = planner.tick(self.now_ms, self._bugs, self._apply)
             if made is not None:
