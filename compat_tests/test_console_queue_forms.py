@@ -139,3 +139,23 @@ def test_the_encryption_of_a_queue_is_chosen(browser: Any, opened: NodeProcess) 
     assert "KmsMasterKeyId" not in bare
     assert tab.findings() == []
     assert tab.faults == []
+
+
+def test_a_tag_with_a_meaning_says_which_values_it_takes(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="meant", tags={"holdfast:protect": "off"})
+    tab = tab_of(browser, opened, "/queues/meant/edit")
+    form = tab.page.get_by_role("form", name="Tags")
+    expect(form.locator(".search .hint").first).to_have_text(
+        "The queue is protected from being deleted or purged. Value: on, off."
+    )
+    form.get_by_role("button", name="Add a tag").click()
+    form.get_by_label("Key").last.fill("holdfast:expired")
+    values = form.locator(".search").last.locator("option")
+    expect(values).to_have_count(3)
+    form.get_by_label("Value").last.fill("discard")
+    form.get_by_role("button", name="Save").click()
+    tab.see("Tags: saved.")
+
+    assert client.list_queue_tags(QueueUrl="meant")["Tags"]["holdfast:expired"] == "discard"
+    assert tab.faults == []

@@ -97,7 +97,7 @@ def _exact(node: NodeProcess, what: str, messages: int) -> float:
 
 
 def _look(node: NodeProcess, messages: int, message_id: str) -> float:
-    """The view of somebody in a browser; returns its seconds."""
+    """Look at it in a browser; returns the seconds of a view."""
     first_s, again_s = first_view_s(node.url, "dead", messages)
     _say(f"in a browser: first view {first_s:.2f} s, then {again_s:.2f} s")
     seconds, requests, looked_at = find(node.url, "dead", message_id)

@@ -33,7 +33,7 @@ from visibility.rules.browse import BrowseMessages
 from visibility.rules.failure_notes import SPANS_MAX
 
 _NOT_DELAYED = -1
-_PAGE_MESSAGES = 50
+_PAGE_MESSAGES = 100
 """Opened and counted without a pause: a few milliseconds."""
 PENDING_MAX = 1_000
 """Messages to look up one by one; beyond that the count begins anew."""

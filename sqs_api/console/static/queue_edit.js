@@ -81,6 +81,11 @@ function attributesForm(queue, title, names, makeInput, fail) {
   return editForm(title, [fields, hint], lines, save, fail);
 }
 
+/** The values of a tag such as "on, off"; none where it takes a number or a name. */
+export function choicesOf(/** @type {string} */ values) {
+  return /^[a-z-]+(, [a-z-]+)*$/.test(values) ? values.split(", ") : [];
+}
+
 function tagsForm(queue, fail) {
   const list = el("div");
   const before = { ...queue.tags };
@@ -88,12 +93,22 @@ function tagsForm(queue, fail) {
 
   function add(key = "", value = "") {
     const pair = [key, value].map((each) => textInput(each));
-    const line = el("div", { class: "search" }, field("Key", pair[0]), field("Value", pair[1]),
+    const choices = el("datalist", { id: `tag-values-${pairs.length}-${key}` });
+    const meant = el("span", { class: "hint" });
+    pair[1].setAttribute("list", choices.id);
+    const tell = () => {
+      const { values = "", meaning = "" } = queue.own_tags.find((each) => each.key === pair[0].value) ?? {};
+      fill(choices, choicesOf(values).map((each) => el("option", { value: each })));
+      meant.textContent = meaning && `${meaning} Value: ${values}.`;
+    };
+    pair[0].addEventListener("input", tell);
+    tell();
+    const line = el("div", { class: "search" }, choices, field("Key", pair[0]), field("Value", pair[1]),
       button("Remove", () => {
         pairs.splice(pairs.indexOf(pair), 1);
         line.remove();
         list.dispatchEvent(new Event("input", { bubbles: true }));
-      }, { "aria-label": `Remove tag ${key}` }));
+      }, { "aria-label": `Remove tag ${key}` }), meant);
     pairs.push(pair);
     list.append(line);
   }

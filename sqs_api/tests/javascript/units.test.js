@@ -205,6 +205,7 @@ const { failureText, Resource } = await import("./static/resource.js");
 const { addressOf, stateOf } = await import("./static/address.js");
 const { LIMIT, limitOf, paceText, PRESETS, resultText } = await import("./static/presets.js");
 const { windowOf } = await import("./static/all_redrives.js");
+const { choicesOf } = await import("./static/queue_edit.js");
 const { asSent, asShown, rangeText } = await import("./static/ranged_fields.js");
 const { encryptionChanges, kindOf } = await import("./static/encryption_form.js");
 const { allowedBy, arnOf, lets } = await import("./static/redrive_forms.js");
@@ -343,6 +344,11 @@ test("a change of encryption sets what is needed for it and no more", () => {
   assert.deepEqual(to(named, "kms", "alias/a", "600"), { KmsDataKeyReusePeriodSeconds: "600" });
   assert.deepEqual(to(named, "sqs"), { SqsManagedSseEnabled: "true" });
   assert.deepEqual(to(named, "none"), { KmsMasterKeyId: "", SqsManagedSseEnabled: "false" });
+});
+
+test("the values of a tag are offered where they are few", () => {
+  assert.deepEqual(choicesOf("on, off"), ["on", "off"]);
+  assert.deepEqual(["whole numbers from 1 to 43200", "the ARN of a standard queue", ""].map(choicesOf), [[], [], []]);
 });
 
 test("a dead-letter queue lets in whom its policy says", () => {
