@@ -4,7 +4,7 @@
     answer: 1 (1); the type's name and the answers, all of this type and for this queue
             or 0 (1); for each an answer of `forwarded.py`, or a Refused
 
-A request by itself takes about 9 µs to pass on, one of a bundle of 32 about 4. Only requests that
+A request by itself takes about 9 µs to pass on, one of a bundle of 32 about 3. Only requests that
 nobody cancels and that never wait are bundled: the answer leaves when all of them are decided,
 which is after one Turn. What happens to a bundle (lost, late, refused) happens to each of its
 requests, which are then tried again each for itself.

@@ -107,6 +107,8 @@ class PeerRouter(Router):
         self._monotonic_s = clock.monotonic_s
         self._held = HeldRequests(settings, entropy, self._try)
         self._undoing = UndoneReceives(settings, self._try)
+        self._on_refusal = self._refused_here
+        """Made once: a method is an object of its own each time that it is named."""
         self._gathered = Gathered(_without_bodies, self._send_all, self._send_alone, self._give_up)
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
@@ -179,13 +181,14 @@ class PeerRouter(Router):
         """The short way of a first try that is decided here; None for a poll, and what is
         refused."""
         operation = request.operation
-        if type(operation) is ReceiveMessage and wait_ms(operation, request.queue.settings):
-            return None
+        if type(operation) is ReceiveMessage and operation.wait_time_seconds != 0:
+            if wait_ms(operation, request.queue.settings):
+                return None
         if self._refusal(operation) is not None:
             return None
         ticket = Routed(request, on_answer)
-        ticket.room, ticket.begun_s, ticket.then = room, self._monotonic_s(), on_answer
-        ticket.on_answer = partial(self._decided_at_once, ticket)
+        ticket.is_here, ticket.room, ticket.begun_s = True, room, self._monotonic_s()
+        ticket.on_refusal = self._on_refusal
         lead.take(ticket)
         return ticket
 
@@ -200,14 +203,12 @@ class PeerRouter(Router):
         self._gathered.add(host, ticket)
         return ticket
 
-    def _decided_at_once(self, ticket: Routed, answer: Answer | QueueError) -> None:
-        assert ticket.then is not None
-        ticket.on_answer, ticket.then = ticket.then, None
-        if isinstance(answer, ServiceUnavailable):
-            ticket.give_up_s = ticket.begun_s + self._settings.hold_s
-            self._decided(ticket, ticket.request, answer)
-        else:
-            ticket.on_answer(answer)
+    def _refused_here(self, ticket: Ticket, refusal: QueueError) -> None:
+        """A shard of this host had a request, and leads no more."""
+        assert isinstance(ticket, Routed)
+        ticket.is_here, ticket.on_refusal = False, None
+        ticket.give_up_s = ticket.begun_s + self._settings.hold_s
+        self._decided(ticket, ticket.request, refusal)
 
     def _try(self, ticket: Routed) -> None:
         """Pass a request on, or hold it."""
@@ -316,7 +317,7 @@ class PeerRouter(Router):
         """See `Router`. A poll at another host is answered all the same, empty."""
         assert isinstance(ticket, Routed)
         ticket.is_cancelled = True
-        here = ticket.here if ticket.then is None else ticket
+        here = ticket if ticket.is_here else ticket.here
         if here is not None:
             return self.shards[ticket.request.queue.shard].cancel(here)
         if ticket.link is not None:

@@ -17,7 +17,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer
 from visibility.rules.acknowledge import UndoReceive
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import Ticket
 
 _AT_ONCE = 512
 """Requests that are tried in one pass: bounds how long the event loop is held."""
@@ -48,8 +48,8 @@ class Routed(Ticket, eq=False):
     """As it is sent, without the head; empty while that is not known."""
     here: Ticket | None = None
     """Its ticket while a shard of this host has it."""
-    then: OnAnswer | None = None
-    """Its receiver while it is itself the ticket that a shard of this host has."""
+    is_here: bool = False
+    """True if it is itself the ticket that a shard of this host has, or has answered."""
     link: Link | None = None
     """The link over which it was sent, while a peer has it."""
     call: int = 0

@@ -207,3 +207,14 @@ def answer_all(
             log.exception("answer_failed", request_id=ticket.request.request_id)
         else:
             return
+
+
+def refuse_all(
+    log: structlog.stdlib.BoundLogger, tickets: Iterable[Ticket], refusal: QueueError
+) -> None:
+    """The same for tickets that a shard cannot answer."""
+    for ticket in tickets:
+        try:
+            ticket.refuse(refusal)
+        except Exception:
+            log.exception("answer_failed", request_id=ticket.request.request_id)

@@ -29,6 +29,7 @@ from cluster.shards.answers import (
     answer_all,
     in_time,
     log_notice,
+    refuse_all,
 )
 from cluster.shards.shard_parts import LeadOwner, ShardParts, TurnTimes
 from cluster.shards.shard_report import News
@@ -185,7 +186,7 @@ class Lead:
         """Refuse each ticket once, although a failed Turn may have parked or answered some."""
         for ticket in {id(ticket): ticket for ticket in tickets}.values():
             self._state.waits.remove(ticket.number)
-            self._answer_all([(ticket, refusal or ServiceUnavailable())])
+            refuse_all(self._log, [ticket], refusal or ServiceUnavailable())
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -200,8 +201,8 @@ class Lead:
     def take(self, ticket: Ticket) -> None:
         """The same for a ticket that there is already."""
         if self._takes is not _ALL and type(ticket.request.operation) not in GIVING_BACK:
-            refused = [(ticket, self._owner.undecided())]
-            asyncio.get_running_loop().call_soon(self._answer_all, refused)
+            refusal = self._owner.undecided()
+            asyncio.get_running_loop().call_soon(refuse_all, self._log, [ticket], refusal)
             return
         self._inbox.append(ticket)
         if not self._is_planned:

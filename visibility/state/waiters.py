@@ -51,6 +51,16 @@ class Ticket(msgspec.Struct):
     """True once the client hung up: it then does not start to wait."""
     room: Room | None = None
     """Asked about the answer of a receive; None if it needs no room."""
+    on_refusal: Callable[[Ticket, QueueError], None] | None = None
+    """Called in place of `on_answer` by a shard that ends before it has answered; None for that
+    one."""
+
+    def refuse(self, refusal: QueueError) -> None:
+        """Say that the shard does not answer any more."""
+        if self.on_refusal is None:
+            self.on_answer(refusal)
+        else:
+            self.on_refusal(self, refusal)
 
 
 class WaitList:

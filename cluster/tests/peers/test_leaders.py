@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -46,6 +47,44 @@ async def test_requests_are_held_until_there_is_a_leader() -> None:
             SendMessageResult,
             QueueCounters,
         ]
+
+
+@virtual
+async def test_requests_of_a_leader_that_falls_before_it_decides_go_to_the_next() -> None:
+    cluster = the_cluster()
+    async with running(cluster) as (a, b):
+
+        def bug(answer: object) -> None:
+            raise RuntimeError("a bug")
+
+        b.shard.submit(msgspec.structs.replace(SEND, request_id="x"), bug)
+        asked = [b.ask(prepared.send(QUEUE, body)) for body in "12"]
+        cluster.learn(None)
+        with capture_logs() as logs:
+            await b.fall()
+        assert [line["event"] for line in logs].count("answer_failed") == 1
+        assert not any(each.answers for each in asked)
+
+        await a.lead()
+        cluster.learn("a")
+        await pass_time(1.0)
+
+        assert [each.refusal for each in asked] == [SendMessageResult] * 2
+        assert b.router.forwarded == 2
+        assert a.shard.counters()[QUEUE.queue_id].visible == 2
+
+
+@virtual
+async def test_a_request_that_came_back_from_a_shard_can_be_given_up() -> None:
+    cluster = the_cluster()
+    async with running(cluster) as (_, b):
+        asked = b.ask(prepared.receive(QUEUE))
+        cluster.learn(None)
+        await b.fall()
+        assert b.router.held == 1
+
+        assert b.router.cancel(asked.ticket)
+        assert b.router.held == 0
 
 
 @virtual
