@@ -3,6 +3,9 @@ where the group changes its part meanwhile."""
 
 from __future__ import annotations
 
+from random import Random
+from string import ascii_letters
+
 import msgspec
 import pytest
 
@@ -28,8 +31,8 @@ from visibility.tests import prepared
 
 _LARGE = 300_000
 """Bytes of a body: a page has two."""
-_OLD, _NEW = 13, 14
-"""Ids of the part in shard 1, and of the one that has its groups later."""
+_OLD = 13
+"""Id of the first part."""
 
 
 class _Story:
@@ -42,6 +45,7 @@ class _Story:
         bills = prepared.queue_named("bills" + suffix, _OLD)
         self.other = pair.queues.define(other)
         self.bills = pair.queues.define(in_shard(1, bills))
+        self.parts = [Part(0, _OLD, 1)]
 
     def accept(self, name: str, *, size: int = _LARGE, group: str = "g") -> None:
         """A transaction that sends to `bills`."""
@@ -58,14 +62,17 @@ class _Story:
         assert not answer.reasons
 
     def change(self, to: int) -> None:
-        """The groups go to a new part; the old one has not heard of it."""
-        parts = Part(0, _OLD, 1, PartState.DRAINING), Part(16, _NEW, to)
-        self.bills = msgspec.structs.replace(self.bills, parts=parts, version=2)
+        """The groups go to a new part; the one before has not heard of it."""
+        draining = [msgspec.structs.replace(each, state=PartState.DRAINING) for each in self.parts]
+        number = len(self.parts)
+        self.parts = [*draining, Part(16 * number, _OLD + number, to)]
+        version = self.bills.version + 1
+        self.bills = msgspec.structs.replace(self.bills, parts=tuple(self.parts), version=version)
         for part in self.bills.all_parts():
             self.pair.queues.define(part)
 
     def move(self, to: int) -> None:
-        """The same, and the old one closes, with nothing in it."""
+        """The same, and the one before closes, with nothing in it."""
         self.change(to)
         assert isinstance(self._ask(1, CheckPart(), self.bills), PartReading)
 
@@ -90,12 +97,15 @@ class _Story:
                 self.carry(target)
         assert not self.pair.shards[0].state.outbox.departures
 
-    def arrived(self) -> str:
-        """The first letters of the messages in the new part, in order."""
-        new = self.bills.of_part(self.bills.parts[-1])
-        page = self._ask(new.shard, BrowseMessages(), new)
-        assert isinstance(page, BrowsedPage)
-        return "".join(chr(each.message.data[0]) for each in page.messages)
+    def arrived(self, group: str = "g") -> str:
+        """The first letters of a group's messages in all parts, in order."""
+        digest = prepared.content("", self.bills, group=group).group
+        found = []
+        for part in self.bills.all_parts():
+            page = self._ask(part.shard, BrowseMessages(), part)
+            assert isinstance(page, BrowsedPage)
+            found += [each.message for each in page.messages]
+        return "".join(chr(each.data[0]) for each in found if each.group == digest)
 
     def _ask(
         self, shard: int, operation: Operation, queue: QueueDefinition | None = None
@@ -135,7 +145,54 @@ def test_later_sends_do_not_pass_those_that_the_old_part_takes() -> None:
     assert story.carry(2) == 1
 
     assert story.pair.shards[1].state.queue(_OLD).waiting == 1
-    assert story.arrived() == "2"
+    assert story.arrived() == "12"
+
+
+def test_a_send_does_not_pass_one_between_two_for_its_shard() -> None:
+    story = _Story()
+    story.accept("1")
+    story.change(2)
+    story.accept("2")
+    story.change(1)
+    story.accept("3", size=1)
+
+    assert story.carry(1) == 1
+    story.carry_all(2)
+
+    assert story.arrived() == "123"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_keep_their_order_whatever_happens_meanwhile(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    monkeypatch.setattr("visibility.rules.departures.PAGE_MESSAGES", 3)
+    behind_max = random.choice((3, 4_000))
+    monkeypatch.setattr("visibility.rules.departures.WAITING_BEHIND_MAX", behind_max)
+    story = _Story()
+    pair, arn = story.pair, story.bills.arn
+    sent = {"g": "", "h": ""}
+    for name in ascii_letters[:40]:
+        step = random.random()
+        if step < 0.5 and arn not in pair.queues.hidden:
+            group = random.choice("gh")
+            story.accept(name, size=1, group=group)
+            sent[group] += name
+        elif step < 0.75:
+            story.carry(random.randrange(3))
+        elif step < 0.85:
+            story.change(random.randrange(3))
+        elif step < 0.95:
+            pair.queues.hidden ^= {arn}
+        else:
+            pair.restart(0)
+
+    pair.queues.hidden.clear()
+    for _ in range(100):
+        story.carry(random.randrange(3))
+    assert not pair.shards[0].state.outbox.departures
+    assert {group: story.arrived(group) for group in sent} == sent
 
 
 def test_sends_of_other_groups_go_on() -> None:

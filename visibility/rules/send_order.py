@@ -14,6 +14,7 @@ from visibility.state.outbox import Outbox
 
 _Group = tuple[str, bytes]
 """ARN of the queue, and group."""
+_NOWHERE = -1
 
 
 def _ordered_group(departure: Departure) -> _Group | None:
@@ -27,16 +28,17 @@ class InTurn:
     """Looks at all departures, ascending."""
 
     def __init__(self) -> None:
-        self._first_to: dict[_Group, int] = {}
-        """The shard to which the first send of a group goes."""
+        self._to: dict[_Group, int] = {}
+        """The shard to which the first sends of a group go; none may go behind one for another."""
 
     def may_go(self, departure: Departure) -> bool:
         """False while earlier sends of its group go to another shard."""
         group = _ordered_group(departure)
         if group is None:
             return True
-        first = self._first_to.setdefault(group, departure.to_shard)
-        return first == departure.to_shard
+        if self._to.setdefault(group, departure.to_shard) != departure.to_shard:
+            self._to[group] = _NOWHERE
+        return self._to[group] != _NOWHERE
 
 
 def those_behind(
