@@ -58,7 +58,7 @@ class PartSeen:
         self.hot = (self.hot if in_a_row else 0) + 1 if is_hot(shard, load) else 0
         self.last, self.shard, self.at_ms = load, shard.shard, at_ms
         minute = at_ms // MINUTE_MS
-        last, most = self.maxima[-1] if self.maxima else (0, 0.0)
+        last, most = self.maxima[-1] if self.maxima else (-1, 0.0)
         if last != minute:
             self.maxima.append((minute, load.asked))
         elif load.asked > most:
