@@ -90,7 +90,7 @@ READ_AT_ONCE = {
     *("count", "inner_text", "all_inner_texts", "text_content", "all_text_contents"),
     *("input_value", "is_visible", "is_hidden", "is_enabled", "is_disabled", "is_checked"),
 }
-"""What Playwright answers at once, of elements."""
+"""Questions about elements that Playwright answers at once."""
 LONG_FILES: dict[str, str] = {}
 """Files over LINES_MAX that read better whole, each with the reason."""
 
