@@ -159,7 +159,7 @@ def test_owners_and_references_are_shown_as_text(browser: Any, node: NodeProcess
     tab.page.get_by_text(XSS).first.wait_for()
 
     tab.settle()
-    assert tab.page.locator("main img, main script").count() == 0
+    expect(tab.page.locator("main img, main script")).to_have_count(0)
     assert tab.faults == []
 
 

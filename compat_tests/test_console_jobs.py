@@ -410,8 +410,8 @@ def _viewers(browser: Any, node: NodeProcess) -> None:
         seen = signed_in(browser, node, "/queues/shop-dead/messages", key)
         seen.page.locator("td code").get_by_text('{"a": 1}').wait_for()
         seen.settle()
-        assert seen.page.get_by_role("link", name="Users", exact=True).count() == 0
-        assert seen.page.get_by_role("button", name="Delete").count() == 0
+        expect(seen.page.get_by_role("link", name="Users", exact=True)).to_have_count(0)
+        expect(seen.page.get_by_role("button", name="Delete")).to_have_count(0)
 
 
 # -- every new screen ------------------------------------------------------------------------------

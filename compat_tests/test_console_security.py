@@ -157,7 +157,7 @@ def test_a_viewer_reads_no_body_and_changes_nothing(browser: Any, closed: NodePr
     tab.see("Lost in")
     tab.settle()
     for name in ("Send", "Redrive", "Purge"):
-        assert tab.page.get_by_text(name, exact=True).count() == 0
+        expect(tab.page.get_by_text(name, exact=True)).to_have_count(0)
     tab.press("Messages")
     tab.see("Bodies are masked")
     tab.page.locator("tbody a").first.click()
@@ -187,16 +187,16 @@ def test_bodies_tags_attributes_and_policies_are_text(browser: Any, opened: Node
     for place in places:
         tab.go(place)
         tab.settle()
-        assert tab.page.locator("main img, main script").count() == 0, place
+        expect(tab.page.locator("main img, main script")).to_have_count(0)
     tab.go("/queues/attack-dead/messages")
     tab.page.locator("tbody a").first.click()
     tab.see("Message attributes")
     expect(tab.page.locator("pre.body")).to_contain_text(XSS)
-    assert tab.page.locator("main img, main script").count() == 0
+    expect(tab.page.locator("main img, main script")).to_have_count(0)
     tab.press("Edit and resend")
     tab.fill("Body", XSS + "!")
     tab.page.locator(".diff").wait_for()
-    assert tab.page.locator("main img, main script").count() == 0
+    expect(tab.page.locator("main img, main script")).to_have_count(0)
 
     assert tab.faults == []
 

@@ -123,7 +123,7 @@ def test_the_audit_log_has_a_line_a_call_and_counts_redrives(
     line.wait_for()
     heights = [each.bounding_box()["height"] for each in log.locator("tbody tr").all()]
     assert max(heights) < 2 * min(heights), "a line a call"
-    assert log.locator("dl").count() == 0
+    expect(log.locator("dl")).to_have_count(0)
     line.get_by_role("button").click()
     expect(log.locator("dl")).to_contain_text("source_ip")
     page.get_by_text(", by day").click()

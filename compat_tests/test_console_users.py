@@ -253,7 +253,7 @@ def test_names_and_policies_are_shown_as_text(browser: Any, closed: NodeProcess)
     tab.page.get_by_role("heading", level=1, name=f"User {NASTY}").wait_for()
 
     tab.settle()
-    assert tab.page.locator("main img, main script").count() == 0
+    expect(tab.page.locator("main img, main script")).to_have_count(0)
     assert tab.faults == []
 
 

@@ -86,6 +86,11 @@ BLIND_EXCEPT = {
     ),
     "compat_tests/clients/old_boto3_worker.py": "the worker reports its crash to the caller",
 }
+READ_AT_ONCE = {
+    *("count", "inner_text", "all_inner_texts", "text_content", "all_text_contents"),
+    *("input_value", "is_visible", "is_hidden", "is_enabled", "is_disabled", "is_checked"),
+}
+"""Questions about elements that Playwright answers at once."""
 LONG_FILES: dict[str, str] = {}
 """Files over LINES_MAX that read better whole, each with the reason."""
 
@@ -269,6 +274,29 @@ def opens_with_a_question(path: str) -> Iterator[int]:
             yield node.lineno
 
 
+def claims_at_once(path: str) -> Iterator[int]:
+    """A claim about a page waits until it holds: `expect` of `compat_tests/chromium.py`."""
+    if not path.startswith("compat_tests/test_console"):
+        return
+    for node in nodes(path):
+        if isinstance(node, ast.Assert):
+            inner = [*ast.walk(node.test)]
+            asked = [
+                each.func.attr
+                for each in inner
+                if isinstance(each, ast.Call)
+                and isinstance(each.func, ast.Attribute)
+                and not each.args
+            ]
+            addresses = [
+                dotted(each)
+                for each in inner
+                if isinstance(each, ast.Attribute) and dotted(each).endswith("page.url")
+            ]
+            if READ_AT_ONCE & {*asked} or addresses:
+                yield node.lineno
+
+
 RULES: tuple[Callable[[str], Iterator[int]], ...] = (
     prints,
     reads_clock_or_chance,
@@ -280,6 +308,7 @@ RULES: tuple[Callable[[str], Iterator[int]], ...] = (
     asserts_client_data,
     has_empty_name,
     opens_with_a_question,
+    claims_at_once,
 )
 
 
