@@ -18,6 +18,7 @@ from sqs_api.tests.operator_client import (
     make_dead_letters,
 )
 from sqs_api.tests.served import Served, serving
+from sqs_api.tests.serving import until
 
 
 @pytest_asyncio.fixture
@@ -183,11 +184,17 @@ async def signed(data: Path) -> AsyncIterator[dict[str, Operators]]:
         yield {name: Operators(node, key) for name, key in keys.items()}
 
 
-async def test_holds_and_edits_tell_who_made_them(signed: dict[str, Operators]) -> None:
+async def noted(data: Path, action: str, times: int = 1) -> None:
+    """Wait for the lines of the audit log, which another thread writes."""
+    await until(lambda: (data / "audit.log").read_text().count(f"holdfast:{action}") == times)
+
+
+async def test_holds_and_edits_tell_who_made_them(data: Path, signed: dict[str, Operators]) -> None:
     ann = signed["ann"]
     dead = await only(ann, "dead")
     sequences = {"sequences": [dead["sequence"]]}
     await ann.done("queues/dead/messages/hold", {**sequences, "reference": "T-1"})
+    await noted(data, "HoldMessages")
 
     held = await timeline(ann, "dead", dead["sequence"])
     assert [(each["what"], each.get("by"), each.get("text")) for each in held[3:]] == [
@@ -200,6 +207,7 @@ async def test_holds_and_edits_tell_who_made_them(signed: dict[str, Operators]) 
     await ann.done(path, {"body": "c", "to": "source"})
     await ann.done("queues/dead/messages/delete", {**sequences, "undo_s": 60})
     await ann.done("queues/dead/messages/undelete", sequences)
+    await noted(data, "UndeleteMessages")
     entries = await timeline(ann, "dead", dead["sequence"])
     assert [(each["what"], each.get("by"), each.get("text")) for each in entries[3:-1]] == [
         ("held", "ann", "T-1"),
@@ -210,6 +218,7 @@ async def test_holds_and_edits_tell_who_made_them(signed: dict[str, Operators]) 
     ]
     await ann.done(path, {"body": "b", "to": "source", "replace": True})
     copy = await only(ann, "source", text="b")
+    await noted(data, "ResendMessage", 2)
 
     entries = await timeline(ann, "source", copy["sequence"])
     assert copy["origin"]["edits"] == 1
