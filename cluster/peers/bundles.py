@@ -40,7 +40,7 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
 from visibility.state.waiters import Ticket
 
-VERSION = 2
+VERSION = 3
 """The first version of links that has bundles."""
 REQUEST_HEAD = Struct(">II")
 BUNDLE = 0xFFFF_FFFF
@@ -62,7 +62,9 @@ def may_join(request: Request) -> bool:
     kind, parts = PART_IN_BUNDLE.get(type(request.operation)), request.parts
     if kind is None or len(parts) != 1 or type(parts[0]) is not kind:
         return False
-    return type(parts[0]) is not Content or len(parts[0].data) <= _BYTES_MAX
+    if type(parts[0]) is Content:
+        return len(parts[0].data) <= _BYTES_MAX
+    return not request.queue.settings.fifo  # whose leader needs the handle
 
 
 class Gathered:
@@ -70,13 +72,13 @@ class Gathered:
 
     def __init__(
         self,
-        as_sent: Callable[[Operation], Operation],
+        as_sent: Callable[[Request], Operation],
         send: Callable[[str, bytes, Sequence[Routed]], None],
         send_alone: Callable[[Routed, str], None],
         give_up: Callable[[Routed, str], None],
     ) -> None:
-        """`as_sent` is an operation as the leader needs it; `send` sends a bundle to a host;
-        `give_up` answers a request that cannot be sent, for this reason."""
+        """`as_sent` is a request's operation as the leader needs it; `send` sends a bundle to a
+        host; `give_up` answers a request that cannot be sent, for this reason."""
         self._as_sent = as_sent
         self._send = send
         self._send_alone = send_alone
@@ -90,7 +92,7 @@ class Gathered:
     def add(self, host: str, ticket: Routed) -> None:
         """Send a request to this host, after this pass, or some passes later if more come."""
         request = ticket.request
-        context = encode_context(request, self._as_sent(request.operation))
+        context = encode_context(request, self._as_sent(request))
         key = host, request.queue.shard, context
         self._count += 1
         if not self._tickets:

@@ -109,7 +109,7 @@ class PeerRouter(Router):
         self._undoing = UndoneReceives(settings, self._try)
         self._on_refusal = self._refused_here
         """Made once: a method is an object of its own each time that it is named."""
-        self._gathered = Gathered(_without_bodies, self._send_all, self._send_alone, self._give_up)
+        self._gathered = Gathered(_as_sent, self._send_all, self._send_alone, self._give_up)
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
         self._ends_s = inf
@@ -268,7 +268,7 @@ class PeerRouter(Router):
             timeout_s += max(0.0, ticket.wait_ends_s - self._monotonic_s())
         if not ticket.body or (ticket.is_late and ticket.wait_ends_s):
             request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
-            ticket.body = encode_request(request, _without_bodies(request.operation))
+            ticket.body = encode_request(request, _as_sent(request))
         if ticket.is_retry:
             age_ms = self._age_ms(ticket)
         head = REQUEST_HEAD.pack(ticket.request.queue.shard, age_ms)
@@ -491,14 +491,17 @@ class PeerRouter(Router):
 _SENT, _DELETED = SendMessage(), DeleteMessage()
 
 
-def _without_bodies(operation: Operation) -> Operation:
-    """An operation as the leader needs it: what it stores of a send are the sealed parts, and what
-    a delete is for stands in its part, too."""
+def _as_sent(request: Request) -> Operation:
+    """A request's operation as the leader needs it: what it stores of a send are the sealed parts,
+    and what a delete is for stands in its part, too. An expired handle of a FIFO queue is named in
+    the refusal."""
+    operation = request.operation
     if type(operation) is SendMessage:
         delay_s = operation.delay_seconds
         return _SENT if delay_s is None else SendMessage(delay_seconds=delay_s)
     if type(operation) is DeleteMessage:
-        return _DELETED
+        is_named = request.queue.settings.fifo
+        return DeleteMessage(receipt_handle=operation.receipt_handle) if is_named else _DELETED
     if type(operation) is SendMessageBatch:
         entries = [
             SendMessageBatchRequestEntry(entry.id, delay_seconds=entry.delay_seconds)

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from cluster.encoded_requests import decode_requests, encode_context, encode_requests
 from cluster.peers import bundles
-from cluster.peers.bundles import BUNDLE, REQUEST_HEAD
+from cluster.peers.bundles import BUNDLE, REQUEST_HEAD, VERSION
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.incoming import Call
 from cluster.peers.link import Link
@@ -409,6 +409,45 @@ async def test_a_full_outbox_holds_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
         assert [each.refusal for each in asked] == [SendMessageResult] * 2
         assert await stored(b) == ["1", "2"]
+
+
+@virtual
+async def test_an_expired_handle_of_a_fifo_queue_is_named_wherever_it_is_refused() -> None:
+    queue = prepared.queue_named("q.fifo", 2)
+    sent = prepared.send(queue, "1", group="g", deduplication_id="1")
+    cluster = the_cluster()
+    cluster.define(sent)
+    async with running(cluster) as (a, b):
+        b.ask(sent)
+        received = b.ask(prepared.receive(queue, timeout_s=1))
+        await pass_time(2)
+        (deliveries,) = received.answers
+        assert isinstance(deliveries, Deliveries)
+        (lease,) = deliveries.leases
+        delete = prepared.delete(queue, Receipt(lease.sequence, lease.receive_count))
+        asked = [a.ask(delete), a.ask(msgspec.structs.replace(delete, request_id="again"))]
+        asked.append(b.ask(msgspec.structs.replace(delete, request_id="direct")))
+        await pass_time(0.5)
+
+        texts = {str(each.answers[0]) for each in asked}
+        assert texts == {
+            "Value handle for parameter ReceiptHandle is invalid. "
+            "Reason: The receipt handle has expired."
+        }
+
+
+def test_the_bytes_of_requests_in_a_bundle_are_those_of_the_version() -> None:
+    """Whoever changes them raises the version: hosts of two builds are one cluster for a while."""
+    delete = prepared.delete(QUEUE, Receipt(5, 1))
+    found = [encode_requests(b"", [each]) for each in (SEND, delete)]
+    md5 = b"\xb3md5_of_message_body\xd9 " + b"0" * 32
+    assert (VERSION, found) == (
+        3,
+        [
+            b"\x91\x92\xa7request\x91\x83\xa4data\xc4\x05hello\xa4size\x05" + md5,
+            b"\x91\x92\xa7request\x91\x82\xa8sequence\x05\xa8delivery\x01",
+        ],
+    )
 
 
 @virtual

@@ -27,7 +27,7 @@ from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time
 
-OWN = Hello((1, 2), "c1", "b", "a", "replication", {0: b"log 0", 1: b"log 1"})
+OWN = Hello((1, 3), "c1", "b", "a", "replication", {0: b"log 0", 1: b"log 1"})
 THEIRS = Hello((1,), "c1", "a", "b", "replication", {0: b"log 0", 7: b"log 7"})
 
 
@@ -47,8 +47,8 @@ def found(theirs: Hello, names: frozenset[str] = frozenset({"a"}), own: Hello = 
 
 def test_the_highest_common_version_is_spoken() -> None:
     assert found(THEIRS) == 1
-    assert found(msgspec.structs.replace(THEIRS, versions=(1, 2, 3))) == 2
-    assert found(msgspec.structs.replace(THEIRS, versions=(3,))) == Reason.NO_COMMON_VERSION
+    assert found(msgspec.structs.replace(THEIRS, versions=(1, 2, 3, 4))) == 3
+    assert found(msgspec.structs.replace(THEIRS, versions=(2, 4))) == Reason.NO_COMMON_VERSION
 
 
 @pytest.mark.parametrize(
