@@ -50,7 +50,8 @@ class Peaks:
         self._by_queue: dict[str, dict[int, float]] = {}
 
     def observe(self, asked: Mapping[str, float], now_ms: int) -> None:
-        """Take over what is asked of the queues that are worth a split, with each report."""
+        """Take over what was asked of the queues that are worth a split, with each report: in each
+        of as many windows as a split asks for. A shorter burst would not get the parts, either."""
         if now_ms - self._until_ms > GAP_MS:
             self._since_ms = now_ms
         self._until_ms = now_ms

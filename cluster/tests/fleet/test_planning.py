@@ -154,7 +154,7 @@ async def test_the_next_manager_knows_the_peaks_of_a_week(world: World) -> None:
     await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
     after = await world.now(queue)
     ask_of_parts(world, after, 0.45)
-    await world.ticks(7)
+    await world.ticks(9)  # three windows, and written within a minute
     ask_of_parts(world, after, 0.02)
     kept = (await world.b.manager.read()).peaks
     assert kept is not None
