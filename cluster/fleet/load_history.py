@@ -107,7 +107,7 @@ class LoadHistory:
         self.parts: dict[tuple[str, int], PartSeen] = {}
         self.peaks = Peaks(kept_ms)
         self._days: dict[int, float] = {}
-        self._forget_ms = 0
+        self._forgot_ms = 0
 
     def observe(
         self,
@@ -119,12 +119,11 @@ class LoadHistory:
         """Take over the newest report of each host; one that is known already changes nothing.
         `name_of` gives the name of the queue of an id."""
         fresh: dict[str, list[HostLoad]] = {name: [] for name in clusters}
-        has_news = False
         for report in reports:
             if report.cluster in fresh and now_ms - report.at_ms <= LATE_MS:
                 fresh[report.cluster].append(report)
-                has_news |= self._observe_shards(report)
-        if has_news:
+                self._observe_shards(report)
+        if any(fresh.values()):
             hot = self._hot_queues(now_ms)
             self.peaks.observe({name_of(each): asked for each, asked in hot.items()}, now_ms)
         for name, hosts in fresh.items():
@@ -143,7 +142,7 @@ class LoadHistory:
             _since(self.uneven_since_ms, name, is_now, now_ms)
         day = now_ms // _DAY_MS
         self._days[day] = max(self._days.get(day, 0.0), sum(heard.values()))
-        if now_ms >= self._forget_ms:
+        if not 0 <= now_ms - self._forgot_ms < MINUTE_MS:
             self._forget(clusters, now_ms)
 
     def growth(self, now_ms: int) -> float:
@@ -163,9 +162,7 @@ class LoadHistory:
         is_over = not is_silent and self.utilisation[name].load > RELIEVE_ABOVE
         _since(self.overloaded_since_ms, name, is_over, now_ms)
 
-    def _observe_shards(self, report: HostLoad) -> bool:
-        """False if it has no parts that are new."""
-        has_news = False
+    def _observe_shards(self, report: HostLoad) -> None:
         for shard in report.shards:
             if self.shard_ms.get(shard.shard, -1) >= report.at_ms:
                 continue
@@ -179,8 +176,6 @@ class LoadHistory:
                 if seen is None:
                     seen = self.parts[key] = PartSeen()
                 seen.add(report.at_ms, shard, load)
-                has_news = True
-        return has_news
 
     def _hot_queues(self, now_ms: int) -> dict[str, float]:
         """What was asked of all parts of a queue in each of as many windows as a split asks for, by
@@ -195,7 +190,7 @@ class LoadHistory:
 
     def _forget(self, clusters: Mapping[str, Cluster], now_ms: int) -> None:
         """Drop what is too old to count, once a minute."""
-        self._forget_ms = now_ms + MINUTE_MS
+        self._forgot_ms = now_ms
         oldest_ms = now_ms - WATCHED_MINUTES * MINUTE_MS
         self.parts = {k: seen for k, seen in self.parts.items() if seen.at_ms >= oldest_ms}
         self.peaks.forget(now_ms)

@@ -191,6 +191,21 @@ async def test_peaks_that_cannot_be_read_are_named_and_known_anew(world: World) 
     assert kept.since_ms > START_MS
 
 
+async def test_a_manager_whose_clock_was_ahead_writes_its_peaks_again(world: World) -> None:
+    await world.hot_queue()
+    year_ms = 365 * 86_400_000
+    world.now_ms += year_ms
+    await world.ticks(2)
+    ahead = (await world.a.manager.read()).peaks
+    assert ahead is not None
+    assert ahead.since_ms > START_MS + year_ms
+    world.now_ms -= year_ms
+    await world.ticks(2)
+    kept = (await world.a.manager.read()).peaks
+    assert kept is not None
+    assert START_MS < kept.since_ms < START_MS + year_ms
+
+
 async def test_a_queue_with_another_id_keeps_its_peaks(world: World) -> None:
     """A FIFO queue has one after each split, and any queue whose home moved."""
     queue = await world.hot_queue("q.fifo")
