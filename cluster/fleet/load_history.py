@@ -33,6 +33,8 @@ from cluster.fleet.thresholds import (
 
 MINUTE_MS = 60_000
 WATCHED_MINUTES = 30
+_AHEAD_MS = 3_600_000
+"""A report that is so much older than the last one follows it: that one's clock was ahead."""
 _WEEK_DAYS = 7
 _DAY_MS = 86_400_000
 
@@ -58,7 +60,7 @@ class PartSeen:
 
     def add(self, at_ms: int, shard: ShardLoad, load: PartLoad) -> None:
         """Take over a window's report."""
-        in_a_row = shard.shard == self.shard and at_ms - self.at_ms <= LATE_MS
+        in_a_row = shard.shard == self.shard and 0 < at_ms - self.at_ms <= LATE_MS
         self.hot = (self.hot if in_a_row else 0) + 1 if is_hot(shard, load) else 0
         self.lately = (load.asked, *(self.lately[: HOT_WINDOWS - 1] if in_a_row else ()))
         self.last, self.shard, self.at_ms = load, shard.shard, at_ms
@@ -164,7 +166,7 @@ class LoadHistory:
 
     def _observe_shards(self, report: HostLoad) -> None:
         for shard in report.shards:
-            if self.shard_ms.get(shard.shard, -1) >= report.at_ms:
+            if 0 <= self.shard_ms.get(shard.shard, -1) - report.at_ms < _AHEAD_MS:
                 continue
             self.shards[shard.shard] = shard
             self.shard_ms[shard.shard] = report.at_ms
