@@ -53,8 +53,7 @@ class PartSeen:
         self.hot = 0
         """Windows in a row in which it was hot enough to be split."""
         self.lately: tuple[float, ...] = ()
-        """What was asked of it in the last windows in a row, as many as a split asks for, the
-        newest first."""
+        """The load of the last windows in a row, as many as a split asks for, the newest first."""
         self.maxima: deque[tuple[int, float]] = deque(maxlen=WATCHED_MINUTES + 1)
         """The most that was asked of it, by minute."""
 
@@ -180,7 +179,7 @@ class LoadHistory:
                 seen.add(report.at_ms, shard, load)
 
     def _hot_queues(self, now_ms: int) -> dict[str, float]:
-        """What was asked of all parts of a queue in each of as many windows as a split asks for, by
+        """The load of all parts of a queue in each of as many windows as a split asks for, by
         queue; of those that are worth one."""
         totals: dict[str, list[float]] = {}
         for (queue, _), seen in self.parts.items():

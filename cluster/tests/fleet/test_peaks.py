@@ -92,7 +92,7 @@ def ahead() -> Peaks:
 
 @pytest.mark.parametrize("is_inherited", [False, True])
 def test_a_clock_that_was_ahead_is_forgotten(*, is_inherited: bool) -> None:
-    """What it saw was seen, at the latest, as the clock was set right."""
+    """Its peaks were seen, at the latest, as the clock was set right."""
     known = ahead()
     if is_inherited:
         known = passed_on(known, ["q"], START_MS + 365 * DAY_MS)

@@ -38,7 +38,7 @@ def test_windows_must_follow_each_other() -> None:
 
 
 def test_reports_of_a_clock_that_was_ahead_are_replaced() -> None:
-    """What they said would else be believed until their time comes."""
+    """They would else be believed until their time comes."""
     fleet = SmallFleet()
     fleet.queue("q", 0)
     fleet.ask("q", 0, 0.6)
