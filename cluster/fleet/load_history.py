@@ -22,6 +22,7 @@ from cluster.fleet.loads import (
 from cluster.fleet.peaks import Peaks
 from cluster.fleet.plan_table import Cluster
 from cluster.fleet.thresholds import (
+    HOT_WINDOWS,
     KEPT_MS,
     RELIEVE_ABOVE,
     SPLIT_AT,
@@ -32,6 +33,8 @@ from cluster.fleet.thresholds import (
 
 MINUTE_MS = 60_000
 WATCHED_MINUTES = 30
+_AHEAD_MS = 3_600_000
+"""A report that is so much older than the last one follows it: that one's clock was ahead."""
 _WEEK_DAYS = 7
 _DAY_MS = 86_400_000
 
@@ -41,7 +44,7 @@ _Key = TypeVar("_Key", int, str)
 class PartSeen:
     """The reports of one part."""
 
-    __slots__ = ("at_ms", "hot", "last", "maxima", "shard")
+    __slots__ = ("at_ms", "hot", "last", "lately", "maxima", "shard")
 
     def __init__(self) -> None:
         self.last = PartLoad("", 0, 0.0)
@@ -49,13 +52,16 @@ class PartSeen:
         self.at_ms = 0
         self.hot = 0
         """Windows in a row in which it was hot enough to be split."""
+        self.lately: tuple[float, ...] = ()
+        """The load of the last windows in a row, as many as a split asks for, the newest first."""
         self.maxima: deque[tuple[int, float]] = deque(maxlen=WATCHED_MINUTES + 1)
         """The most that was asked of it, by minute."""
 
     def add(self, at_ms: int, shard: ShardLoad, load: PartLoad) -> None:
         """Take over a window's report."""
-        in_a_row = shard.shard == self.shard and at_ms - self.at_ms <= LATE_MS
+        in_a_row = shard.shard == self.shard and 0 < at_ms - self.at_ms <= LATE_MS
         self.hot = (self.hot if in_a_row else 0) + 1 if is_hot(shard, load) else 0
+        self.lately = (load.asked, *(self.lately[: HOT_WINDOWS - 1] if in_a_row else ()))
         self.last, self.shard, self.at_ms = load, shard.shard, at_ms
         minute = at_ms // MINUTE_MS
         last, most = self.maxima[-1] if self.maxima else (-1, 0.0)
@@ -102,7 +108,7 @@ class LoadHistory:
         self.parts: dict[tuple[str, int], PartSeen] = {}
         self.peaks = Peaks(kept_ms)
         self._days: dict[int, float] = {}
-        self._forget_ms = 0
+        self._forgot_ms = 0
 
     def observe(
         self,
@@ -114,14 +120,13 @@ class LoadHistory:
         """Take over the newest report of each host; one that is known already changes nothing.
         `name_of` gives the name of the queue of an id."""
         fresh: dict[str, list[HostLoad]] = {name: [] for name in clusters}
-        asked: dict[str, float] = {}
         for report in reports:
             if report.cluster in fresh and now_ms - report.at_ms <= LATE_MS:
                 fresh[report.cluster].append(report)
-                self._observe_shards(report, asked)
-        if asked:
-            hot = {name_of(each): total for each, total in asked.items() if total >= SPLIT_AT}
-            self.peaks.observe(hot, now_ms)
+                self._observe_shards(report)
+        if any(fresh.values()):
+            hot = self._hot_queues(now_ms)
+            self.peaks.observe({name_of(each): asked for each, asked in hot.items()}, now_ms)
         for name, hosts in fresh.items():
             self._observe_cluster(clusters[name], hosts, now_ms)
         self.ill = frozenset(n for n, hosts in fresh.items() if len(hosts) < clusters[n].hosts)
@@ -138,7 +143,7 @@ class LoadHistory:
             _since(self.uneven_since_ms, name, is_now, now_ms)
         day = now_ms // _DAY_MS
         self._days[day] = max(self._days.get(day, 0.0), sum(heard.values()))
-        if now_ms >= self._forget_ms:
+        if not 0 <= now_ms - self._forgot_ms < MINUTE_MS:
             self._forget(clusters, now_ms)
 
     def growth(self, now_ms: int) -> float:
@@ -158,10 +163,9 @@ class LoadHistory:
         is_over = not is_silent and self.utilisation[name].load > RELIEVE_ABOVE
         _since(self.overloaded_since_ms, name, is_over, now_ms)
 
-    def _observe_shards(self, report: HostLoad, asked: dict[str, float]) -> None:
-        """Add to what is asked of each queue."""
+    def _observe_shards(self, report: HostLoad) -> None:
         for shard in report.shards:
-            if self.shard_ms.get(shard.shard, -1) >= report.at_ms:
+            if 0 <= self.shard_ms.get(shard.shard, -1) - report.at_ms < _AHEAD_MS:
                 continue
             self.shards[shard.shard] = shard
             self.shard_ms[shard.shard] = report.at_ms
@@ -173,11 +177,21 @@ class LoadHistory:
                 if seen is None:
                     seen = self.parts[key] = PartSeen()
                 seen.add(report.at_ms, shard, load)
-                asked[load.queue] = asked.get(load.queue, 0.0) + load.asked
+
+    def _hot_queues(self, now_ms: int) -> dict[str, float]:
+        """The load of all parts of a queue in each of as many windows as a split asks for, by
+        queue; of those that are worth one."""
+        totals: dict[str, list[float]] = {}
+        for (queue, _), seen in self.parts.items():
+            if now_ms - seen.at_ms <= LATE_MS:
+                total = totals.setdefault(queue, [0.0] * HOT_WINDOWS)
+                for window, asked in enumerate(seen.lately):
+                    total[window] += asked
+        return {queue: least for queue, of in totals.items() if (least := min(of)) >= SPLIT_AT}
 
     def _forget(self, clusters: Mapping[str, Cluster], now_ms: int) -> None:
         """Drop what is too old to count, once a minute."""
-        self._forget_ms = now_ms + MINUTE_MS
+        self._forgot_ms = now_ms
         oldest_ms = now_ms - WATCHED_MINUTES * MINUTE_MS
         self.parts = {k: seen for k, seen in self.parts.items() if seen.at_ms >= oldest_ms}
         self.peaks.forget(now_ms)

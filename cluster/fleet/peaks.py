@@ -50,8 +50,9 @@ class Peaks:
         self._by_queue: dict[str, dict[int, float]] = {}
 
     def observe(self, asked: Mapping[str, float], now_ms: int) -> None:
-        """Take over what is asked of the queues that are worth a split, with each report."""
-        if now_ms - self._until_ms > GAP_MS:
+        """Take over what was asked of the queues that are worth a split, with each report: in each
+        of as many windows as a split asks for. A shorter burst would not get the parts, either."""
+        if now_ms - self._until_ms > GAP_MS or self._since_ms > now_ms:  # it was ahead
             self._since_ms = now_ms
         self._until_ms = now_ms
         for queue, total in asked.items():
@@ -76,14 +77,14 @@ class Peaks:
         return max(0, self._since_ms + self.kept_ms - now_ms)
 
     def forget(self, now_ms: int) -> None:
-        """Drop what is too old to count."""
-        first = self._first(now_ms)
-        for queue, days in list(self._by_queue.items()):
-            left = {day: asked for day, asked in days.items() if day >= first}
-            if left:
-                self._by_queue[queue] = left
-            else:
-                del self._by_queue[queue]
+        """Drop what is too old to count. What a clock that was ahead saw on a later day was seen
+        by today: a clock that is a second behind at midnight loses nothing."""
+        first, today = self._first(now_ms), now_ms // self._day_ms
+        before, self._by_queue = self._by_queue, {}
+        for queue, days in before.items():
+            for day, asked in days.items():
+                if day >= first:
+                    self._add(queue, min(day, today), asked)
 
     def known(self, queues: Collection[str], now_ms: int) -> KnownPeaks:
         """Those of these queues, for the next planner. If they are too many, the least are replaced

@@ -117,7 +117,7 @@ class Planning:
     async def _keep_peaks(self, kept: KnownPeaks | None) -> None:
         """Write down the peaks for the next planner: new ones within a minute."""
         now_ms, table = self._parts.now_ms(), self._table
-        if table is None or now_ms - self._kept_peaks_ms < _PEAKS_MS:
+        if table is None or 0 <= now_ms - self._kept_peaks_ms < _PEAKS_MS:
             return
         self._kept_peaks_ms = now_ms
         names = [table.name_of(queue_id) for queue_id in table.split]

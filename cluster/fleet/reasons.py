@@ -49,6 +49,13 @@ class Why(enum.Enum):
     SILENT_LONG = "silent-long"
     ONE_ZONE = "one-zone"
     BEYOND_HAND = "beyond-hand"
+    # of a later release
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Why | None:
+        """A host may ask a planner, or read a record, of a later release."""
+        return cls.UNKNOWN if isinstance(value, str) else None
 
 
 SENTENCES = {
@@ -88,6 +95,7 @@ SENTENCES = {
     Why.BEYOND_HAND: "too few of the account's {hand} clusters can take parts of queue {queue}, so "
     "some go to {clusters}",
     Why.SILENT_LONG: "cluster {cluster} has not reported for {minutes} minutes",
+    Why.UNKNOWN: "a reason that this release does not know: the host that plans has a later one",
 }
 
 
@@ -98,8 +106,12 @@ class Reason(msgspec.Struct, frozen=True):
     figures: dict[str, str | int | float] = {}
 
     def __str__(self) -> str:
-        """One sentence for people."""
-        return SENTENCES[self.why].format(**self.figures)
+        """One sentence for people; only name and figures, if another release gave others."""
+        try:
+            return SENTENCES[self.why].format(**self.figures)
+        except (KeyError, ValueError):
+            figures = ", ".join(f"{name} {figure}" for name, figure in self.figures.items())
+            return f"{self.why.value} ({figures})"
 
 
 def reason(why: Why, **figures: str | int | float) -> Reason:

@@ -152,7 +152,8 @@ class PlanPages(NamedTuple):
         return Said(200, msgspec.json.encode(self.manager.shown))
 
     async def plan_of(self, seen: Seen) -> ShownPlan:
-        """The plan of the host that has the key; one without a plan if that does not answer."""
+        """The plan of the host that has the key; one without a plan if that does not answer, or has
+        a release whose answer this one cannot read."""
         holder = seen.holder.host if seen.holder is not None else ""
         if holder == self.questions.host:
             return self.manager.shown
@@ -160,7 +161,12 @@ class PlanPages(NamedTuple):
         if not holder:
             return nothing
         said = await self.questions.ask(holder, Question(_ACTION, b"", b""), _WAIT_S)
-        return _decode(said.body) if said is not None and said.status == 200 else nothing
+        if said is None or said.status != 200:
+            return nothing
+        try:
+            return _decode(said.body)
+        except msgspec.MsgspecError:
+            return nothing
 
 
 def _of_fleet(pages: PlanPages | None) -> PlanPages:

@@ -128,6 +128,33 @@ async def test_a_planner_that_does_not_answer_is_named(fleet: Fleet) -> None:
     assert (shown["holder"], shown["at_ms"], shown["changes"]) == ("a", None, [])
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        (b'"asked":', b'"of_tomorrow":', 1),
+        (b'"why":"hot-queue"', b'"why":"of-tomorrow"', 1),
+        (b'"kind":"split"', b'"kind":"of-tomorrow"', 0),
+    ],
+)
+async def test_a_planner_of_another_release_is_understood_as_far_as_can_be(
+    fleet: Fleet, before: bytes, after: bytes, changes: int
+) -> None:
+    """So it is while a fleet is updated."""
+    await fleet.world.hot_queue()
+    await fleet.world.ticks(5)
+    answer = fleet.peers["a"].answers["holdfast:ShowPlan"]
+
+    async def other_release(question: Question) -> Said:
+        said = await answer(question)
+        assert before in said.body
+        return Said(said.status, said.body.replace(before, after))
+
+    fleet.peers["a"].answers["holdfast:ShowPlan"] = other_release
+    shown = as_documented("GET", PLAN, await show_plan(fleet.b, fleet.asked))
+    assert (shown["holder"], len(shown["changes"])) == ("a", changes)
+    assert all(each["reason"]["text"] for each in shown["changes"])
+
+
 async def test_one_change_is_made_and_undone_and_noted(fleet: Fleet) -> None:
     queue = await fleet.world.hot_queue()
     await fleet.world.ticks(5)

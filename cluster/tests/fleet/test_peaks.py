@@ -8,7 +8,7 @@ import pytest
 from cluster.fleet import peaks
 from cluster.fleet.peaks import GAP_MS, KnownPeaks, Peaks
 from cluster.fleet.thresholds import KEPT_MS
-from cluster.tests.fleet.fleets import START_MS
+from cluster.tests.fleet.fleets import START_MS, SmallFleet
 
 DAY_MS = 86_400_000
 
@@ -83,6 +83,45 @@ def test_peaks_are_known_since_the_last_gap_of_an_hour() -> None:
     assert late.unknown_ms(START_MS + 2 * GAP_MS + 1) == KEPT_MS
 
 
+def ahead() -> Peaks:
+    """Peaks of a planner whose clock is a year ahead."""
+    known = Peaks()
+    known.observe({"q": 2.0}, START_MS + 365 * DAY_MS)
+    return known
+
+
+@pytest.mark.parametrize("is_inherited", [False, True])
+def test_a_clock_that_was_ahead_is_forgotten(*, is_inherited: bool) -> None:
+    """Its peaks were seen, at the latest, as the clock was set right."""
+    known = ahead()
+    if is_inherited:
+        known = passed_on(known, ["q"], START_MS + 365 * DAY_MS)
+    known.observe({}, START_MS)
+    known.forget(START_MS)
+    assert known.unknown_ms(START_MS) == KEPT_MS
+    assert known.of("q", START_MS + 7 * DAY_MS) == 2.0
+    assert known.of("q", START_MS + 8 * DAY_MS) == 0.0
+
+
+def test_days_ahead_hide_nothing_of_today() -> None:
+    """A record has only days that no later one exceeds."""
+    known = ahead()
+    known.observe({"q": 3.0, "other": 1.0}, START_MS)
+    today = START_MS // DAY_MS
+    record = known.known(["q", "other"], START_MS)
+    assert record.by_queue == {"q": {today: 3.0}, "other": {today: 1.0}}
+
+
+def test_a_planner_that_is_a_second_behind_at_midnight_keeps_the_peaks() -> None:
+    known = Peaks()
+    midnight_ms = (START_MS // DAY_MS + 1) * DAY_MS
+    known.observe({"q": 2.0}, midnight_ms)
+    after = passed_on(known, ["q"], midnight_ms)
+    after.observe({}, midnight_ms - 1000)
+    after.forget(midnight_ms - 1000)
+    assert after.of("q", midnight_ms) == 2.0
+
+
 def test_a_planner_that_takes_the_key_again_trusts_the_newer_of_two_records() -> None:
     """Its own memory has nothing of the time in which another one planned."""
     first, other = Peaks(), Peaks()
@@ -104,3 +143,13 @@ def test_only_news_is_written() -> None:
     assert KnownPeaks(0, 600_000, {"q": {1: 1.0}}).is_news(before)
     assert KnownPeaks(0, 10_000, {"q": {1: 1.1}}).is_news(before)
     assert KnownPeaks(5, 10_000, {"q": {1: 1.0}}).is_news(before)
+
+
+def test_a_history_whose_clock_was_ahead_forgets_each_minute() -> None:
+    fleet = SmallFleet()
+    fleet.now_ms += 365 * DAY_MS
+    fleet.report()
+    fleet.now_ms -= 365 * DAY_MS
+    gone = fleet.records.clusters.pop("d").name
+    fleet.report()
+    assert gone not in fleet.history.utilisation

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cluster.fleet.draft import BUDGET_LEAST
 from cluster.fleet.plan import Plan, clean, harm_of, plan
 from cluster.fleet.plan_table import Change, Fleet, Kind, PartState
-from cluster.fleet.reasons import SENTENCES, Why, reason
+from cluster.fleet.reasons import SENTENCES, Reason, Why, reason
 from cluster.fleet.thresholds import CALM_MS, UNDO_MS
 from cluster.tests.fleet.fleet_judge import Judge
 from cluster.tests.fleet.fleets import SmallFleet, refusals, warnings
@@ -184,6 +184,18 @@ def test_a_change_that_is_under_way_keeps_its_record() -> None:
 
 def test_every_reason_has_a_sentence() -> None:
     assert SENTENCES.keys() == set(Why)
+
+
+def test_a_reason_of_another_release_is_said_plainly() -> None:
+    """Hosts of two releases ask each other while a fleet is updated."""
+    fewer = Reason(Why.BUSY_LATELY, {"asked": 2.4})
+    assert str(fewer) == "busy-lately (asked 2.4)"
+    assert str(Reason(Why.HOT_QUEUE, {"asked": "much"})) == "hot-queue (asked much)"
+    later = msgspec.json.decode(b'{"why":"of-tomorrow","figures":{"days":3}}', type=Reason)
+    assert later.why is Why.UNKNOWN
+    assert "does not know" in str(later)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"why":7}', type=Reason)
 
 
 # -- any history ---------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ async def test_the_next_manager_knows_the_peaks_of_a_week(world: World) -> None:
     await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
     after = await world.now(queue)
     ask_of_parts(world, after, 0.45)
-    await world.ticks(7)
+    await world.ticks(9)  # three windows, and written within a minute
     ask_of_parts(world, after, 0.02)
     kept = (await world.b.manager.read()).peaks
     assert kept is not None
@@ -189,6 +189,21 @@ async def test_peaks_that_cannot_be_read_are_named_and_known_anew(world: World) 
     kept = (await world.a.manager.read()).peaks
     assert kept is not None
     assert kept.since_ms > START_MS
+
+
+async def test_a_manager_whose_clock_was_ahead_writes_its_peaks_again(world: World) -> None:
+    await world.hot_queue()
+    year_ms = 365 * 86_400_000
+    world.now_ms += year_ms
+    await world.ticks(2)
+    ahead = (await world.a.manager.read()).peaks
+    assert ahead is not None
+    assert ahead.since_ms > START_MS + year_ms
+    world.now_ms -= year_ms
+    await world.ticks(2)
+    kept = (await world.a.manager.read()).peaks
+    assert kept is not None
+    assert START_MS < kept.since_ms < START_MS + year_ms
 
 
 async def test_a_queue_with_another_id_keeps_its_peaks(world: World) -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from cluster.fleet.load_history import LoadHistory
+from cluster.fleet.loads import REPORT_MS
 from cluster.fleet.peaks import KnownPeaks, Peaks
 from cluster.fleet.plan_table import Kind
 from cluster.fleet.reasons import Why
@@ -109,7 +110,7 @@ def test_a_queue_keeps_the_parts_that_it_needed_within_a_week(parts: int, *, kep
     fleet = idle(parts=parts)
     for number in (0, 1):  # none of them is hot
         fleet.ask("q", number, 0.3)
-    fleet.report()
+    fleet.report(30)
     for number in (0, 1):
         fleet.ask("q", number, 0.02)
     fleet.report(7200)
@@ -124,6 +125,43 @@ def test_a_queue_keeps_the_parts_that_it_needed_within_a_week(parts: int, *, kep
         fleet.history.peaks.learn(KnownPeaks(START_MS - KEPT_MS, fleet.now_ms))
         fleet.report(HALF_HOUR_S)
         assert bool(of_kind(fleet.plan(), Kind.SHRINK)) is is_shrunk
+
+
+def test_a_burst_that_splits_nothing_keeps_no_parts() -> None:
+    """A split asks for three hot windows."""
+    fleet = idle()
+    for _ in range(3):
+        for asked, seconds in ((0.9, 20), (0.02, 10)):
+            for number in (0, 1):
+                fleet.ask("q", number, asked)
+            fleet.report(seconds)
+    assert fleet.history.peaks.of("q", fleet.now_ms) == 0.0
+    fleet.report(HALF_HOUR_S + 60)
+    assert of_kind(fleet.plan(), Kind.SHRINK)
+
+
+def test_a_peak_is_of_all_parts_whenever_their_hosts_report() -> None:
+    fleet = idle()
+    for number in (0, 1):
+        fleet.ask("q", number, 0.3)
+    for _ in range(3):
+        fleet.now_ms += REPORT_MS
+        reports = {each.host: each for each in fleet.reports()}
+        for host in ("a-0", "a-1"):
+            fleet.now_ms += 1
+            fleet.history.observe(fleet.records.clusters, [reports[host]], fleet.now_ms)
+    assert fleet.history.peaks.of("q", fleet.now_ms) == 0.6
+
+
+def test_a_host_that_is_silent_after_a_burst_adds_no_windows() -> None:
+    fleet = idle()
+    for number in (0, 1):
+        fleet.ask("q", number, 0.9)
+    reports = fleet.reports()
+    for _ in range(3):
+        fleet.now_ms += REPORT_MS
+        fleet.history.observe(fleet.records.clusters, reports, fleet.now_ms)
+    assert fleet.history.peaks.of("q", fleet.now_ms) == 0.0
 
 
 def test_nothing_is_shrunk_before_the_peaks_of_a_week_are_known() -> None:
@@ -148,7 +186,7 @@ def test_a_new_planner_knows_the_peaks_that_the_one_before_wrote_down() -> None:
     fleet = idle()
     for number in (0, 1):
         fleet.ask("q", number, 0.3)
-    fleet.report()
+    fleet.report(30)
     for number in (0, 1):
         fleet.ask("q", number, 0.02)
     fleet.report()

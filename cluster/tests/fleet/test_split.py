@@ -37,6 +37,25 @@ def test_windows_must_follow_each_other() -> None:
     assert not fleet.plan().changes
 
 
+def test_reports_of_a_clock_that_was_ahead_are_replaced() -> None:
+    """They would else be believed until their time comes."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.6)
+    fleet.now_ms += 86_400_000
+    fleet.report(30)
+    fleet.now_ms -= 86_400_000
+    assert fleet.plan().changes
+    fleet.ask("q", 0, 0.1)
+    fleet.report(10)
+    assert not fleet.plan().changes
+    fleet.ask("q", 0, 0.6)
+    fleet.report(20)
+    assert not fleet.plan().changes
+    fleet.report(10)
+    assert fleet.plan().changes
+
+
 def test_a_queue_of_forty_percent_is_split_on_a_busy_shard_only() -> None:
     """Two thresholds: the shard's loop, and the queue's share of it."""
     fleet = SmallFleet()
