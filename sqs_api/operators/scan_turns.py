@@ -63,11 +63,9 @@ class ScanTurns:
             self._end(scan)
 
     def _may_begin(self, scan: _Scan) -> bool:
-        if len(self._running) >= AT_ONCE or any(
-            late.queue_id == scan.queue_id for late in self._late
-        ):
-            return False
-        return sum(other.user == scan.user for other in self._running) < OF_USER_AT_ONCE
+        of_user = sum(other.user == scan.user for other in self._running)
+        is_full = len(self._running) >= AT_ONCE or of_user >= OF_USER_AT_ONCE
+        return not is_full and all(late.queue_id != scan.queue_id for late in self._late)
 
     async def _begin(self, scan: _Scan, goes_on: bool) -> None:
         if self._may_begin(scan):  # then none that waits could

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cluster.tests.virtual_time import virtual
@@ -170,20 +172,24 @@ async def test_searches_counts_and_plans_take_turns_and_a_plain_page_does_not(
             assert "Close tabs of yours" in str(each.json)
 
 
-async def test_a_delete_of_all_that_match_does_not_end_in_the_middle(
+async def test_a_delete_of_all_that_match_and_a_plan_do_not_end_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan_turns, "AT_ONCE", 0)
     monkeypatch.setattr(scan_turns, "WAIT_S", 0.0)
+    planned = urlsafe_b64encode(msgspec.msgpack.encode({"at": 1})).decode()
     async with serving(tmp_path / "data") as served:
         operators = Operators(served)
         await make_dead_letters(served, "x")
-        matching = "queues/dead/messages/matching"
-        step: dict[str, object] = {"filter": {}, "token": write_token(Position(sequence=1))}
+        delete, plan = "queues/dead/messages/matching/delete", "queues/dead/redrives/plan"
+        rest: dict[str, object] = {"filter": {}, "token": write_token(Position(sequence=1))}
 
-        deleting = asyncio.create_task(operators.post(f"{matching}/delete", step))
-        assert (await operators.post(f"{matching}/delete", {"filter": {}})).status == 503
+        later = asyncio.gather(
+            operators.post(delete, rest), operators.post(plan, {"token": planned})
+        )
+        for first in (await operators.post(delete, {"filter": {}}), await operators.post(plan)):
+            assert first.status == 503
         monkeypatch.setattr(scan_turns, "AT_ONCE", 1)
-        counted = await operators.post(f"{matching}/count", {"filter": {}})  # and then the delete
+        ended = await operators.post("queues/dead/messages/matching/count", {"filter": {}})
 
-        assert [counted.status, (await deleting).status] == [200, 200]
+        assert [each.status for each in (ended, *await later)] == [200, 200, 200]
