@@ -66,13 +66,14 @@ def running() -> Iterator[Any]:
             browser.close()
 
 
-def expect(seen: Any) -> Any:
+def expect(seen: Any, place: str | None = None) -> Any:
     """Playwright's claims of a page or of elements. They wait until they hold, for as long as all
-    other waits; what a page is asked for directly, such as `count()`, is answered at once."""
+    other waits; what a page is asked for directly, such as `count()`, is answered at once. The
+    message of one that fails begins with `place`."""
     from playwright.sync_api import expect as claim
 
     claim.set_options(timeout=PATIENCE_S * 1000)
-    return claim(seen)
+    return claim(seen, place)
 
 
 class Tab:

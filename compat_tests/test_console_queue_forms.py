@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
 
+from compat_tests.chromium import expect
 from compat_tests.console_world import sqs, tab_of
 from compat_tests.node_process import NodeProcess
 from compat_tests.test_console_jobs import Operator

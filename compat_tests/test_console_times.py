@@ -6,9 +6,8 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
 
-from compat_tests.chromium import Tab
+from compat_tests.chromium import Tab, expect
 from compat_tests.console_world import make_dead_letters, sqs
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask

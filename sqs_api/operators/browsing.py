@@ -86,6 +86,7 @@ class Scan:
     ) -> None:
         self._context = context
         self._asked = asked
+        self._queue_id = queue.queue_id
         self._parts = {_number(part): part for part in queue.all_parts()}
         self._state = state
         self._search = search
@@ -115,7 +116,9 @@ class Scan:
         return ScannedStates(self._states, self._scanned, at)
 
     async def _walk_in_turn(self, position: Position, limit: int) -> Position | None:
-        async with self._context.scans.turn(self._asked.caller.arn):
+        goes_on = position != Position()
+        turns, user = self._context.scans, self._asked.caller.arn
+        async with turns.turn(user, self._queue_id, goes_on=goes_on):
             return await self._walk(position, limit)
 
     async def _walk(self, position: Position, limit: int) -> Position | None:

@@ -143,9 +143,8 @@ class WholeQueue(ListedQueue):
     """A queue with all settings, and all actions that the caller may do. `policy_without_effect`
     names the statements of its policy whose Resource is not this queue, `tags_without_effect` the
     service's tags that mean nothing as things are, each with the reason. `purges` are those that
-    the caller may take back, the latest first. `encryption_keys`
-    are
-    those that its KmsMasterKeyId may name, for callers who may set it."""
+    the caller may take back, the latest first. `encryption_keys` are those that its KmsMasterKeyId
+    may name, for callers who may set it."""
 
     attributes: dict[str, str]
     policy_without_effect: list[str]

@@ -163,7 +163,8 @@ async def plan_redrive(
     this one; `next` goes on."""
     ends = _ends(context, asked, wanted)
     sums, samples = _read_token(wanted.token), list[int]()
-    async with context.scans.turn(asked.caller.arn):
+    user, queue_id, goes_on = asked.caller.arn, ends.source.queue_id, wanted.token is not None
+    async with context.scans.turn(user, queue_id, goes_on=goes_on):
         await _go_on(context, asked, wanted, ends, sums, samples)
     del samples[max(0, SAMPLES_MAX - sums.sampled) :]
     sums.sampled += len(samples)

@@ -2,78 +2,105 @@
 
 A scan of a queue, be it a search, a count or a plan, asks a shard for pages for up to a second, and
 is asked for again until it is through. Those beyond the bounds wait a while, in order.
+
+A scan that takes longer waits for its shard, which may have no leader for some time. It passes its
+turn on, so that scans of other queues begin; those of the same queue wait until it ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+import msgspec
 
 from visibility.contract.errors import ServiceUnavailable
 
 AT_ONCE = 4
-"""Scans of one host."""
+"""Scans of one process."""
 OF_USER_AT_ONCE = 2
+TURN_S = 2.0
+"""The longest turn."""
 WAIT_S = 5.0
 """Time that one waits for its turn; then it is refused, and may be tried again."""
+WAIT_ON_S = 30.0
+"""The same of one that goes on: a delete of all that match should not end in the middle."""
 _WAITING_MAX = 100
+"""Scans that begin are refused if so many wait; those that go on, if twice as many."""
+
+
+class _Scan(msgspec.Struct, eq=False):
+    user: str
+    queue_id: int
+    begins: asyncio.Future[None]
 
 
 class ScanTurns:
-    """Those of one host. Belongs to the event loop's thread."""
+    """Those of one process. Belongs to the event loop's thread."""
 
     def __init__(self) -> None:
-        self._running = Counter[str]()
-        """By user."""
-        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        self._running: list[_Scan] = []
+        self._late: list[_Scan] = []
+        """Passed their turn on, and are not over."""
+        self._waiting: list[_Scan] = []
         """In order."""
 
     @asynccontextmanager
-    async def turn(self, user: str) -> AsyncIterator[None]:
-        """Wait until a scan may begin. Raises ServiceUnavailable."""
-        await self._begin(user)
+    async def turn(self, user: str, queue_id: int, *, goes_on: bool = False) -> AsyncIterator[None]:
+        """Wait until a scan may begin; `goes_on` if it is a later step of one. Raises
+        ServiceUnavailable."""
+        loop = asyncio.get_running_loop()
+        scan = _Scan(user, queue_id, loop.create_future())
         try:
-            yield
+            await self._begin(scan, goes_on)
+            passing = loop.call_later(TURN_S, self._pass_on, scan)
+            try:
+                yield
+            finally:
+                passing.cancel()
         finally:
-            self._end(user)
+            self._end(scan)
 
-    def _may_begin(self, user: str) -> bool:
-        is_full = self._running.total() >= AT_ONCE
-        return not is_full and self._running[user] < OF_USER_AT_ONCE
+    def _may_begin(self, scan: _Scan) -> bool:
+        of_user = sum(other.user == scan.user for other in self._running)
+        is_full = len(self._running) >= AT_ONCE or of_user >= OF_USER_AT_ONCE
+        return not is_full and all(late.queue_id != scan.queue_id for late in self._late)
 
-    async def _begin(self, user: str) -> None:
-        if self._may_begin(user):  # then none that waits could
-            self._running[user] += 1
+    async def _begin(self, scan: _Scan, goes_on: bool) -> None:
+        if self._may_begin(scan):  # then none that waits could
+            self._running.append(scan)
             return
-        if len(self._waiting) >= _WAITING_MAX:
+        if len(self._waiting) >= _WAITING_MAX * (2 if goes_on else 1):
             raise _refused()
-        begins = asyncio.get_running_loop().create_future()
-        self._waiting.append((user, begins))
+        self._waiting.append(scan)
         try:
-            async with asyncio.timeout(WAIT_S):
-                await begins
-        except BaseException as error:
-            if begins.done() and not begins.cancelled():
-                self._end(user)
-            else:
-                self._waiting.remove((user, begins))
-            if isinstance(error, TimeoutError):
-                raise _refused() from None
-            raise
+            async with asyncio.timeout(WAIT_ON_S if goes_on else WAIT_S):
+                await scan.begins
+        except TimeoutError:
+            raise _refused() from None
 
-    def _end(self, user: str) -> None:
-        self._running[user] -= 1
-        if not self._running[user]:
-            del self._running[user]
-        for place in list(self._waiting):
-            waiting, begins = place
-            if not begins.done() and self._may_begin(waiting):
-                self._waiting.remove(place)
-                self._running[waiting] += 1
-                begins.set_result(None)
+    def _pass_on(self, scan: _Scan) -> None:
+        self._running.remove(scan)
+        self._late.append(scan)
+        self._let_begin()
+
+    def _end(self, scan: _Scan) -> None:
+        for scans in (self._running, self._late, self._waiting):
+            if scan in scans:
+                scans.remove(scan)
+        self._let_begin()
+
+    def _let_begin(self) -> None:
+        for scan in list(self._waiting):
+            if not scan.begins.done() and self._may_begin(scan):
+                self._waiting.remove(scan)
+                self._running.append(scan)
+                scan.begins.set_result(None)
 
 
 def _refused() -> ServiceUnavailable:
-    return ServiceUnavailable("Too many searches and counts run at this moment. Try again.")
+    return ServiceUnavailable(
+        f"Searches, counts and plans run {AT_ONCE} at a time, {OF_USER_AT_ONCE} of one user. Close "
+        "tabs of yours that search or count, and try again."
+    )

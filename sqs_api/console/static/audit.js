@@ -4,7 +4,7 @@ import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { caller, get } from "./api.js";
 import { readAudit } from "./commands.js";
 import { button, command, el, facts, field, fill, link, row, table, time } from "./dom.js";
-import { count, local, nameOf } from "./format.js";
+import { count, dayOf, local, nameOf } from "./format.js";
 import { resource } from "./resource.js";
 
 const TIME = "datetime-local";
@@ -151,7 +151,7 @@ function redriverRow({ day_ms: dayMs, who, redrives, moved }) {
   const minute = (ms) => new Date(ms).toISOString().slice(0, 16);
   const user = nameOfCaller(who);
   const lines = { since: minute(dayMs), until: minute(dayMs + DAY_MS), ...(user !== "unsigned" && user !== "root" && { user }), action: "redrive" };
-  return row(REDRIVERS, [link(local(dayMs).slice(0, 10), addressOf("/audit", lines)), user, count(redrives), count(moved)],
+  return row(REDRIVERS, [link(dayOf(dayMs), addressOf("/audit", lines)), user, count(redrives), count(moved)],
     { "data-key": `${dayMs} ${who}` });
 }
 

@@ -36,12 +36,19 @@ export function ticksOf({ begin_s: begin, period_s: period }, points, tick) {
   const last = begin + (points - 1) * period;
   /** @type {[number, string][]} */
   const found = [];
-  for (let told = Math.ceil((begin + aheadS(begin)) / tick) * tick; told - aheadS(told) <= last; told += tick) {
-    const at = told - aheadS(told);
+  let before = begin - 1;
+  for (let told = Math.ceil((begin + aheadS(begin)) / tick) * tick, at = toldAt(told); at <= last; told += tick, at = toldAt(told)) {
+    if (at === before) continue; // an hour that the clock leaves out
+    before = at;
     const [day, clock] = local(at * 1000).split(" ");
     found.push([(at - begin) / (last - begin), clock.startsWith("00:00") ? day.slice(5) : clock.slice(0, 5)]);
   }
   return found;
+}
+
+/** The time at which this browser's clock tells one, which is given as if it were of UTC. */
+function toldAt(toldS) {
+  return toldS - aheadS(toldS - aheadS(toldS));
 }
 
 /** The seconds that this browser's clock is ahead of UTC at a time. */

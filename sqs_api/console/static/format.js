@@ -67,6 +67,11 @@ export function bothTimes(ms) {
   return ms ? `${local(ms)}, ${instant(ms)}` : "";
 }
 
+/** The date of a day that begins at a time, or an hour beside it: the clock may be changed since. */
+export function dayOf(beginMs) {
+  return local(beginMs + 12 * 3600000).slice(0, 10);
+}
+
 /** The time since an instant. */
 export function ago(ms) {
   return `${span(Math.max(0, Date.now() - ms) / 1000)} ago`;

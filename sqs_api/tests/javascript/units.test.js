@@ -6,7 +6,7 @@ import { test } from "node:test";
 process.env.TZ = "Europe/Stockholm"; // times are shown on the browser's clock
 globalThis.location = { origin: "https://queues.example" };
 
-const { bothTimes, bytes, count, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
+const { bothTimes, bytes, count, dayOf, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
@@ -107,6 +107,24 @@ test("days on an axis begin at midnight, also after the clock was changed", () =
   const ticks = ticksOf({ begin_s: begin, period_s: 1800 }, 4 * 48 + 1, 86400);
 
   assert.deepEqual(ticks.map(([, text]) => text), ["10-24", "10-25", "10-26", "10-27"]);
+});
+
+test("hours on an axis are those of this clock, also while it is changed", () => {
+  const textsFrom = (/** @type {Date} */ begin) =>
+    ticksOf({ begin_s: begin.getTime() / 1000, period_s: 60 }, 301, 3600).map(([share, text]) => [share * 5, text]);
+
+  assert.deepEqual(textsFrom(new Date(2026, 2, 29, 0)), // 02:00 is 03:00
+    [[0, "03-29"], [1, "01:00"], [2, "03:00"], [3, "04:00"], [4, "05:00"], [5, "06:00"]]);
+  assert.deepEqual(textsFrom(new Date(2026, 9, 25, 0)), // 03:00 is 02:00 again
+    [[0, "10-25"], [1, "01:00"], [3, "02:00"], [4, "03:00"], [5, "04:00"]]);
+});
+
+test("a day of redrives has its date, also from before the clock was changed", () => {
+  const dayMs = (/** @type {string} */ begin) => Date.parse(`${begin}Z`); // in the offset of now
+
+  assert.equal(dayOf(dayMs("2026-03-27T22:00")), "2026-03-28"); // seen in summer
+  assert.equal(dayOf(dayMs("2026-03-30T22:00")), "2026-03-31");
+  assert.equal(dayOf(dayMs("2026-10-23T23:00")), "2026-10-24"); // seen in winter
 });
 
 test("each range has points enough, and not too many", () => {
