@@ -97,6 +97,23 @@ def test_what_waits_is_bounded(pair: ShardPair) -> None:
     assert _has_room(pair, letters)
 
 
+def test_a_transaction_finds_out_once_what_waits(
+    pair: ShardPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _deleted(pair, "bills")
+    asked: list[str] = []
+
+    def keeps(arn: str) -> bool:
+        asked.append(arn)
+        return arn in pair.queues.hidden
+
+    monkeypatch.setattr(pair.queues, "keeps", keeps)
+    queues = [_queue(pair, name) for name in ("other", "mails", "mails")]
+    sends = [(queue, prepared.content("x", queue)) for queue in queues]
+    assert isinstance(pair.transact(sends), Transacted)
+    assert len(asked) == 1
+
+
 def test_what_waits_is_told_apart(pair: ShardPair) -> None:
     state = pair.shards[0].state
     assert (waiting_messages(state), moving_since_ms(state)) == (0, 0)

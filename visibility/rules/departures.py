@@ -87,7 +87,7 @@ class ClearOutbox(Operation, frozen=True):
 class Departures:
     """The messages of one queue that depart by one decision."""
 
-    __slots__ = ("_departures", "_locks", "_queue_id", "_shard", "_size", "_stamp")
+    __slots__ = ("_beside", "_departures", "_locks", "_queue_id", "_shard", "_size", "_stamp")
 
     def __init__(self, shard: ShardState, queue: QueueDefinition, stamp: Stamp) -> None:
         self._shard = shard
@@ -96,6 +96,8 @@ class Departures:
         self._stamp = stamp
         self._departures: list[Departure] = []
         self._size = 0
+        self._beside: Load | None = None
+        """The outbox before, without those that wait; None as long as nobody asks."""
 
     def __len__(self) -> int:
         return len(self._departures)
@@ -123,7 +125,11 @@ class Departures:
         load = Load(len(outbox.departures), outbox.size)
         if self._fit(load, part, size):
             return True
-        return part > 1 and self._fit(load_beside_waiting(self._shard), part, size)
+        if part == 1:
+            return False
+        if self._beside is None:
+            self._beside = load_beside_waiting(self._shard)
+        return self._fit(self._beside, part, size)
 
     def _fit(self, load: Load, part: int, size: int) -> bool:
         return (
