@@ -22,6 +22,8 @@ from visibility.contract.outcomes import (
     Transacted,
 )
 from visibility.contract.queue_parts import Part, PartState
+from visibility.rows.row_keys import ARRIVAL, table_range
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.browse import BrowseMessages
@@ -221,6 +223,28 @@ def test_no_send_passes_one_of_which_the_refusal_is_remembered() -> None:
     story.carry_all(2)
 
     assert story.arrived() == "12"
+
+
+def test_a_shard_forgets_what_came_long_after_one_that_waits_for_another_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Shard 1 cannot be reached for long."""
+    monkeypatch.setattr("visibility.rules.departures.WAITING_BEHIND_MAX", 6)
+    story = _Story()
+    story.accept("1", size=1)
+    assert story.carry(1, loses="answer") == 1
+    story.change(2)
+    for name in "23":
+        story.accept(name, size=1)
+    for name in ascii_letters[:30]:
+        story.accept(name, size=1, group="other")
+        story.carry(2)
+
+    begin, end = table_range(THE_SHARD, ARRIVAL)
+    assert len(list(story.pair.shards[2].store.scan(begin, end))) < 12
+    story.carry_all(2)
+    assert story.arrived() == "123"
+    assert story.arrived("other") == ascii_letters[:30]
 
 
 def test_sends_of_other_groups_go_on() -> None:

@@ -192,19 +192,27 @@ class Departures:
 
 
 def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """The next messages for a shard. Like any answer, this one leaves once they are committed."""
+    """The next messages for a shard. Like any answer, this one leaves once they are committed.
+
+    Those that have waited behind some for another shard for long get new numbers, with all of their
+    group behind them: nobody was asked about any of these yet.
+    """
     operation = request.operation
     assert isinstance(operation, ReadOutbox)
     page: list[Arrival] = []
     size = 0
     outbox, away, in_turn = shard.outbox, queues_away(shard), InTurn()
     waits = False
+    late: dict[int, Departure] = {}
     for number, departure in outbox.departures.items():
         is_next = in_turn.may_go(departure)
         if departure.to_shard != operation.to_shard or number in outbox.unasked:
             continue
+        is_late = outbox.next_number - number > WAITING_BEHIND_MAX
+        if is_late and not is_next:
+            late[number] = departure
         if departure.sent is not None and departure.target_arn in away:
-            is_next &= outbox.next_number - number > WAITING_BEHIND_MAX
+            is_next &= is_late
         if not is_next:
             waits = True
             continue  # in its place, behind which others go on
@@ -212,7 +220,9 @@ def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Out
             break
         page.append(departure.arrival(number))
         size += len(page[-1].message.data)
-    return OutboxPage(page, outbox.floors(operation.to_shard), waits), ()
+    late.update(list(those_behind(outbox, late, set())))
+    events = (_renewed(shard, late, stamp),) if late else ()
+    return OutboxPage(page, outbox.floors(operation.to_shard), waits), events
 
 
 def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -257,11 +267,18 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         cleared = {number for each in by_queue.values() for number in each.settled}
         for number, departure in list(those_behind(shard.outbox, renewed, cleared)):
             renewed[number] = _to_another_part(shard, departure, stamp) or departure
-        origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
-        numbers = sorted(renewed)
-        again = [msgspec.structs.replace(renewed[each], origin=origin) for each in numbers]
-        events.append(DeparturesRenewed(THE_SHARD, numbers, shard.outbox.next_number, again))
+        events.append(_renewed(shard, renewed, stamp))
     return None, tuple(events)
+
+
+def _renewed(
+    shard: ShardState, departures: dict[int, Departure], stamp: Stamp
+) -> DeparturesRenewed:
+    """New numbers for these, in the order of those they have."""
+    origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
+    numbers = sorted(departures)
+    again = [msgspec.structs.replace(departures[each], origin=origin) for each in numbers]
+    return DeparturesRenewed(THE_SHARD, numbers, shard.outbox.next_number, again)
 
 
 def _waits(shard: ShardState, departure: Departure) -> bool:

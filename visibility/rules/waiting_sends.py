@@ -15,8 +15,8 @@ from visibility.state.shard_state import ShardState
 WAITING_SHARE = 4
 """Part of an outbox for those that wait; more of them take the room of others."""
 WAITING_BEHIND_MAX = 2 * OUTBOX_MESSAGES_MAX
-"""Numbers behind which one that waits is delivered all the same. It is refused, and gets a new
-number: the other shard remembers all that came after the oldest number."""
+"""Numbers behind which one that waits gets a new number: the other shard remembers all that came
+after the oldest one. What waits for a deleted queue is delivered for that, and refused."""
 
 
 class Load(NamedTuple):
