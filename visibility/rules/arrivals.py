@@ -12,7 +12,8 @@ A question about a transaction that was prepared elsewhere comes the same way. T
 answers it when it is accepted; before that the answer is no, and it is accepted no more.
 
 The sends of a transaction come the same way. They were accepted where it was decided, so here they
-are delayed and deduplicated as any send, and refused only if their queue is gone.
+are delayed and deduplicated as any send, and refused only if their queue or part is gone, or behind
+one of their FIFO group that was refused.
 """
 
 from __future__ import annotations
