@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cluster.catalog.catalog_records import KeptQueue, KeptState
@@ -17,13 +18,19 @@ class KeptQueues:
         self.window_ms = window_ms
         """Time in which a deleted or purged queue can be restored; with 0 it is dropped at once."""
         self._kept: dict[int, KeptQueue] = {}
+        self._deleted: Counter[str] = Counter()
+        """Those that were deleted and are not to be dropped, by ARN; parts count each."""
 
     def __iter__(self) -> Iterator[KeptQueue]:
         return iter(self._kept.values())
 
     def put(self, kept: KeptQueue) -> None:
         """Add or replace a queue."""
+        before = self._kept.get(kept.queue.queue_id)
+        if before is not None:
+            self._count(before, -1)
         self._kept[kept.queue.queue_id] = kept
+        self._count(kept, 1)
 
     def get(self, queue_id: int) -> KeptQueue | None:
         """The queue with this id, None if it is not kept."""
@@ -31,7 +38,21 @@ class KeptQueues:
 
     def remove(self, queue_id: int) -> None:
         """Remove a queue that exists again, or is gone for good."""
-        self._kept.pop(queue_id, None)
+        kept = self._kept.pop(queue_id, None)
+        if kept is not None:
+            self._count(kept, -1)
+
+    def _count(self, kept: KeptQueue, change: int) -> None:
+        if kept.state is KeptState.KEPT and not kept.continued_as:
+            arn = kept.queue.arn
+            self._deleted[arn] += change
+            if not self._deleted[arn]:
+                del self._deleted[arn]
+
+    def has_deleted(self, arn: str) -> bool:
+        """True if a queue with this ARN was deleted and is not to be dropped. Constant time, for
+        the hot path."""
+        return arn in self._deleted
 
     def in_state(self, state: KeptState) -> list[KeptQueue]:
         """The queues in this state, the latest first."""

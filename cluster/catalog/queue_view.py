@@ -129,11 +129,8 @@ class QueueView:
         return self._queues.get((parsed.account, parsed.region, parsed.name)) if parsed else None
 
     def keeps(self, arn: str) -> bool:
-        """See `Definitions`. Looks at every deleted queue, so not for the hot path."""
-        return self.queue_of_arn(arn) is not None or any(
-            each.state is KeptState.KEPT and not each.continued_as and each.queue.arn == arn
-            for each in self.kept
-        )
+        """See `Definitions`."""
+        return self.queue_of_arn(arn) is not None or self.kept.has_deleted(arn)
 
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         """The queue that takes over what this one's redrive policy sends away, as things are now.

@@ -175,7 +175,7 @@ class Deliveries:
     async def _take_back(self, source: int, page: OutboxPage) -> bool | None:
         """Let messages for a lost shard depart to another part, or return to their queue."""
         if not page.arrivals:
-            return True
+            return None if page.waits else True
         taken = [(each.origin, each.number, TARGET_MOVED) for each in page.arrivals]
         await self._ask(source, ClearOutbox(taken))
         return None

@@ -44,7 +44,7 @@ from visibility.contract.move_task import MoveTask
 from visibility.rows.row_changes import Ops
 from visibility.rules.decided import DamageMet
 from visibility.rules.events import Damage
-from visibility.rules.waiting_sends import moving_since_ms, waiting_messages
+from visibility.rules.waiting_sends import moving_since_ms, waiting_messages, waiting_share
 from visibility.state.shard_state import ShardState
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
@@ -239,6 +239,7 @@ class Shard:
             outbox=len(state.outbox.departures),
             outbox_since_ms=moving_since_ms(state),
             outbox_waiting=waiting_messages(state),
+            outbox_waiting_share=waiting_share(state),
             prepared=sum(len(each.leases) for _, each in state.outbox.prepared()),
         )
 

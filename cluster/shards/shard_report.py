@@ -106,6 +106,8 @@ class ShardReport(msgspec.Struct, frozen=True):
     queue does not count."""
     outbox_waiting: int = 0
     """Sends of transactions that wait for a deleted queue, which may be restored."""
+    outbox_waiting_share: float = 0.0
+    """The part of their own room that these take; above 1 they take that of others."""
     prepared: int = 0
     """Messages that stay in flight until another shard has decided a transaction."""
 

@@ -12,6 +12,7 @@ import pytest
 from auth.auth_errors import AccessDenied
 from cluster.catalog import deleted_queues
 from cluster.catalog.catalog_records import KeptQueue, KeptState
+from cluster.catalog.deleted_queues import KeptQueues
 from cluster.tests.catalog_file import FIFO, MINUTE_MS, CatalogFile, owner, policy_for
 from visibility.contract.errors import (
     PurgeQueueInProgress,
@@ -114,6 +115,33 @@ async def test_a_queue_cannot_be_restored_once_its_window_is_over(file: CatalogF
         file.clock.at_ms -= HOUR_MS
         with pytest.raises(QueueDoesNotExist):
             await catalog.restore_queue(queue.queue_id)
+
+
+async def test_a_name_is_kept_while_any_of_its_queues_is(
+    file: CatalogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests ask for it, so nobody looks at all deleted queues."""
+    for pause_ms in (2 * MINUTE_MS, 0):
+        queue = await file.catalog.create_queue(owner("q"), {}, {})
+        await file.catalog.delete_queue(queue)
+        file.clock.at_ms += pause_ms
+    other = await file.catalog.create_queue(owner("other"), {}, {})
+    await file.catalog.purge_queue(other)
+    await file.catalog.delete_queue(file.catalog.queue(*owner("other")))
+
+    def keeps() -> list[bool]:
+        with monkeypatch.context() as patch:
+            patch.delattr(KeptQueues, "__iter__")
+            return [file.catalog.keeps(each.arn) for each in (queue, other)]
+
+    assert keeps() == [True, True]
+    await file.catalog.end_windows(file.clock.at_ms + HOUR_MS - MINUTE_MS)
+    assert [each.state for each in file.catalog.kept].count(KeptState.DROPPING) == 1
+    assert keeps() == [True, True]
+    restored = await file.catalog.restore_queue(queue.queue_id)
+    await file.catalog.delete_queue(restored)
+    await file.catalog.end_windows(file.clock.at_ms + 2 * HOUR_MS)
+    assert keeps() == [False, False]
 
 
 async def test_a_clock_turned_back_keeps_what_was_deleted(file: CatalogFile) -> None:

@@ -131,6 +131,39 @@ async def test_messages_for_a_lost_shard_go_another_way() -> None:
 
 
 @virtual
+async def test_so_do_those_that_wait_for_a_while() -> None:
+    """In their place: for others, or for a queue that is restored."""
+    cleared: list[ClearOutbox] = []
+    reads = 0
+
+    class Lost(Router):
+        def leads(self, number: int) -> bool:
+            return True
+
+        async def ask_here(self, request: Request) -> Answer:
+            nonlocal reads
+            if request.operation == ReadOutbox(0):
+                return OutboxPage([], [])
+            if isinstance(request.operation, ClearOutbox):
+                cleared.append(request.operation)
+                return None
+            reads += 1
+            waits = reads < 3
+            return OutboxPage([] if waits or cleared else [ARRIVAL], [], waits)
+
+    shards = [(await World().start()).shard for _ in range(2)]
+    shards[1].number = 1
+    deliveries = Deliveries(Lost(shards), CountingEntropy(), lost={1})
+
+    deliveries.wake(0, News.LEADS)
+    await pass_time(20)
+
+    assert cleared == [ClearOutbox([(ARRIVAL.origin, ARRIVAL.number, TARGET_MOVED)])]
+    assert reads == 4, "then nothing is left"
+    await deliveries.stop()
+
+
+@virtual
 async def test_all_who_subscribe_get_a_shards_news() -> None:
     told: list[tuple[int, News]] = []
 

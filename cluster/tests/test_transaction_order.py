@@ -22,6 +22,8 @@ from visibility.contract.outcomes import (
     Transacted,
 )
 from visibility.contract.queue_parts import Part, PartState
+from visibility.rows.row_keys import ARRIVAL, table_range
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.browse import BrowseMessages
@@ -46,6 +48,8 @@ class _Story:
         self.other = pair.queues.define(other)
         self.bills = pair.queues.define(in_shard(1, bills))
         self.parts = [Part(0, _OLD, 1)]
+        self.on_their_way: list[tuple[int, AcceptMessages]] = []
+        """Requests to shards, and these, that may come again."""
 
     def accept(self, name: str, *, size: int = _LARGE, group: str = "g") -> None:
         """A transaction that sends to `bills`."""
@@ -76,15 +80,24 @@ class _Story:
         self.change(to)
         assert isinstance(self._ask(1, CheckPart(), self.bills), PartReading)
 
-    def carry(self, to: int) -> int:
-        """Bring a page of shard 0 to another shard; returns the number of its messages."""
+    def carry(self, to: int, *, loses: str = "") -> int:
+        """Bring a page of shard 0 to another shard, unless its `request` or `answer` is lost;
+        returns the number of its messages."""
         page = self._ask(0, ReadOutbox(to))
         assert isinstance(page, OutboxPage)
         assert page.arrivals or page.waits or not self._departs_to(to)
-        accepted = self._ask(to, AcceptMessages(page.arrivals, page.floors))
-        assert isinstance(accepted, Accepted)
-        self._ask(0, ClearOutbox(accepted.outcomes))
+        request = AcceptMessages(page.arrivals, page.floors)
+        self.on_their_way.append((to, request))
+        if loses != "request":
+            accepted = self._ask(to, request)
+            assert isinstance(accepted, Accepted)
+            if not loses:
+                self._ask(0, ClearOutbox(accepted.outcomes))
         return len(page.arrivals)
+
+    def repeat(self, to: int, request: AcceptMessages) -> None:
+        """A request comes late, or again; nobody waits for its answer."""
+        self._ask(to, request)
 
     def _departs_to(self, to: int) -> bool:
         outbox = self.pair.shards[0].state.outbox
@@ -179,8 +192,10 @@ def test_groups_keep_their_order_whatever_happens_meanwhile(
             group = random.choice("gh")
             story.accept(name, size=1, group=group)
             sent[group] += name
-        elif step < 0.75:
-            story.carry(random.randrange(3))
+        elif step < 0.7:
+            story.carry(random.randrange(3), loses=random.choice(("", "", "request", "answer")))
+        elif step < 0.75 and story.on_their_way:
+            story.repeat(*random.choice(story.on_their_way[-6:]))
         elif step < 0.85:
             story.change(random.randrange(3))
         elif step < 0.95:
@@ -193,6 +208,43 @@ def test_groups_keep_their_order_whatever_happens_meanwhile(
         story.carry(random.randrange(3))
     assert not pair.shards[0].state.outbox.departures
     assert {group: story.arrived(group) for group in sent} == sent
+
+
+def test_no_send_passes_one_of_which_the_refusal_is_remembered() -> None:
+    """Its answer was lost, and the part is back in that shard."""
+    story = _Story()
+    story.accept("1", size=1)
+    story.move(2)
+    assert story.carry(1, loses="answer") == 1
+    story.change(1)
+    story.accept("2", size=1)
+
+    assert story.carry(1) == 2
+    story.carry_all(2)
+
+    assert story.arrived() == "12"
+
+
+def test_a_shard_forgets_what_came_long_after_one_that_waits_for_another_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Shard 1 cannot be reached for long."""
+    monkeypatch.setattr("visibility.rules.departures.WAITING_BEHIND_MAX", 6)
+    story = _Story()
+    story.accept("1", size=1)
+    assert story.carry(1, loses="answer") == 1
+    story.change(2)
+    for name in "23":
+        story.accept(name, size=1)
+    for name in ascii_letters[:30]:
+        story.accept(name, size=1, group="other")
+        story.carry(2)
+
+    begin, end = table_range(THE_SHARD, ARRIVAL)
+    assert len(list(story.pair.shards[2].store.scan(begin, end))) < 12
+    story.carry_all(2)
+    assert story.arrived() == "123"
+    assert story.arrived("other") == ascii_letters[:30]
 
 
 def test_sends_of_other_groups_go_on() -> None:

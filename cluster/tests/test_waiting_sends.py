@@ -12,7 +12,7 @@ from visibility.rows.row_keys import ARRIVAL, table_range
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.transactions import PrepareDeletes, TransactedEntry
-from visibility.rules.waiting_sends import moving_since_ms, waiting_messages
+from visibility.rules.waiting_sends import moving_since_ms, waiting_messages, waiting_share
 from visibility.tests import prepared
 
 
@@ -95,6 +95,38 @@ def test_what_waits_is_bounded(pair: ShardPair) -> None:
     pair.queues.hidden.discard(_queue(pair, "mails").arn)
     pair.deliver()
     assert _has_room(pair, letters)
+
+
+def test_a_transaction_finds_out_once_what_waits(
+    pair: ShardPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _deleted(pair, "bills")
+    asked: list[str] = []
+
+    def keeps(arn: str) -> bool:
+        asked.append(arn)
+        return arn in pair.queues.hidden
+
+    monkeypatch.setattr(pair.queues, "keeps", keeps)
+    queues = [_queue(pair, name) for name in ("other", "mails", "mails")]
+    sends = [(queue, prepared.content("x", queue)) for queue in queues]
+    assert isinstance(pair.transact(sends), Transacted)
+    assert len(asked) == 1
+
+
+def test_it_is_told_how_full_the_room_for_those_is_that_wait(
+    pair: ShardPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = pair.shards[0].state
+    bills = _queue(pair, "bills")
+    _send(pair, bills, "1")
+    assert waiting_share(state) == 0
+    pair.queues.hidden.add(bills.arn)
+    assert waiting_share(state) == 0.5
+    _deleted(pair, "mails")
+    assert waiting_share(state) == 1.5
+    monkeypatch.setattr("visibility.rules.waiting_sends.OUTBOX_BYTES_MAX", 8)
+    assert waiting_share(state) == len("1" + "mails 1" + "mails 2") / 2
 
 
 def test_what_waits_is_told_apart(pair: ShardPair) -> None:

@@ -157,6 +157,12 @@ def _outboxes(reports: list[ShardReport], now_s: float) -> Iterator[Metric]:
         "Those of transactions that wait for a deleted queue, which may be restored.",
         labels=("shard",),
     )
+    share = GaugeMetricFamily(
+        "holdfast_outbox_waiting_share",
+        "The part of their own room that these take, 500 messages or 4 MiB; above 1 they take that "
+        "of other transactions.",
+        labels=("shard",),
+    )
     prepared = GaugeMetricFamily(
         "holdfast_prepared_deletes",
         "Messages in flight until another shard has decided a transaction that deletes them.",
@@ -167,8 +173,9 @@ def _outboxes(reports: list[ShardReport], now_s: float) -> Iterator[Metric]:
         messages.add_metric((str(shard.number),), shard.outbox)
         age.add_metric((str(shard.number),), max(0.0, now_s - since_s) if since_s else 0.0)
         waiting.add_metric((str(shard.number),), shard.outbox_waiting)
+        share.add_metric((str(shard.number),), shard.outbox_waiting_share)
         prepared.add_metric((str(shard.number),), shard.prepared)
-    yield from (messages, age, waiting, prepared)
+    yield from (messages, age, waiting, share, prepared)
 
 
 def _sum_of(reports: list[ShardReport], name: str) -> int:

@@ -81,6 +81,7 @@ async def test_dead_letters_and_moves_cross_shards(tmp_path: Path) -> None:
         metrics = await served.ask_page("GET", "metrics")
         assert b'holdfast_outbox_messages{shard="1"} 0.0' in metrics.body
         assert b'holdfast_outbox_waiting_messages{shard="1"} 0.0' in metrics.body
+        assert b'holdfast_outbox_waiting_share{shard="1"} 0.0' in metrics.body
         assert b'holdfast_prepared_deletes{shard="1"} 0.0' in metrics.body
 
 

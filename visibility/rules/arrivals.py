@@ -12,7 +12,8 @@ A question about a transaction that was prepared elsewhere comes the same way. T
 answers it when it is accepted; before that the answer is no, and it is accepted no more.
 
 The sends of a transaction come the same way. They were accepted where it was decided, so here they
-are delayed and deduplicated as any send, and refused only if their queue is gone.
+are delayed and deduplicated as any send, and refused only if their queue or part is gone, or behind
+one of their FIFO group that was refused.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
 from visibility.rules.room import Room, takes
+from visibility.rules.send_order import SendGroup, group_of_arrival
 from visibility.rules.transfers import held_there
 from visibility.state.places import add_size, count, join_delayed, join_level
 from visibility.state.rows import Rows
@@ -111,6 +113,8 @@ class _Accepting:
         self._sendings: dict[int, Sending] = {}
         """Sends of transactions, by queue; not to one of `_books` in the same request, since both
         give out numbers."""
+        self._refused: set[SendGroup] = set()
+        """Groups of sends that were refused, now or before; none is to pass them."""
         self._answered: list[tuple[bytes, int, str]] = []
         self._transferred: set[tuple[bytes, int]] = set()
         """The names of those that came from another part of their queue."""
@@ -126,11 +130,21 @@ class _Accepting:
     def reason(self, arrival: Arrival) -> str | None:
         """Empty if the message is here now or was before, the reason if it is refused; None if it
         must come again."""
+        group = group_of_arrival(arrival)
+        reason = self._reason(arrival, is_held_back=group in self._refused)
+        if reason and group is not None:
+            self._refused.add(group)
+        return reason
+
+    def _reason(self, arrival: Arrival, *, is_held_back: bool) -> str | None:
         if arrival.number < self.floor(arrival.origin):
             return ""
         earlier = answer_to(self._shard.rows, arrival.origin, arrival.number)
         if earlier is not None:
             return earlier
+        if is_held_back:
+            self._answered.append((arrival.origin, arrival.number, TARGET_MOVED))
+            return TARGET_MOVED
         if arrival.asks:
             self._answered.append((arrival.origin, arrival.number, TransactionConflict.code))
             return TransactionConflict.code

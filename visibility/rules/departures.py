@@ -87,7 +87,7 @@ class ClearOutbox(Operation, frozen=True):
 class Departures:
     """The messages of one queue that depart by one decision."""
 
-    __slots__ = ("_departures", "_locks", "_queue_id", "_shard", "_size", "_stamp")
+    __slots__ = ("_beside", "_departures", "_locks", "_queue_id", "_shard", "_size", "_stamp")
 
     def __init__(self, shard: ShardState, queue: QueueDefinition, stamp: Stamp) -> None:
         self._shard = shard
@@ -96,6 +96,8 @@ class Departures:
         self._stamp = stamp
         self._departures: list[Departure] = []
         self._size = 0
+        self._beside: Load | None = None
+        """The outbox before, without those that wait; None as long as nobody asks."""
 
     def __len__(self) -> int:
         return len(self._departures)
@@ -123,7 +125,11 @@ class Departures:
         load = Load(len(outbox.departures), outbox.size)
         if self._fit(load, part, size):
             return True
-        return part > 1 and self._fit(load_beside_waiting(self._shard), part, size)
+        if part == 1:
+            return False
+        if self._beside is None:
+            self._beside = load_beside_waiting(self._shard)
+        return self._fit(self._beside, part, size)
 
     def _fit(self, load: Load, part: int, size: int) -> bool:
         return (
@@ -186,19 +192,27 @@ class Departures:
 
 
 def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """The next messages for a shard. Like any answer, this one leaves once they are committed."""
+    """The next messages for a shard. Like any answer, this one leaves once they are committed.
+
+    Those that have waited behind some for another shard for long get new numbers, with all of their
+    group behind them: nobody was asked about any of these yet.
+    """
     operation = request.operation
     assert isinstance(operation, ReadOutbox)
     page: list[Arrival] = []
     size = 0
     outbox, away, in_turn = shard.outbox, queues_away(shard), InTurn()
     waits = False
+    late: dict[int, Departure] = {}
     for number, departure in outbox.departures.items():
         is_next = in_turn.may_go(departure)
         if departure.to_shard != operation.to_shard or number in outbox.unasked:
             continue
+        is_late = outbox.next_number - number > WAITING_BEHIND_MAX
+        if is_late and not is_next:
+            late[number] = departure
         if departure.sent is not None and departure.target_arn in away:
-            is_next &= outbox.next_number - number > WAITING_BEHIND_MAX
+            is_next &= is_late
         if not is_next:
             waits = True
             continue  # in its place, behind which others go on
@@ -206,7 +220,9 @@ def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Out
             break
         page.append(departure.arrival(number))
         size += len(page[-1].message.data)
-    return OutboxPage(page, outbox.floors(operation.to_shard), waits), ()
+    late.update(list(those_behind(outbox, late, set())))
+    events = (_renewed(shard, late, stamp),) if late else ()
+    return OutboxPage(page, outbox.floors(operation.to_shard), waits), events
 
 
 def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -251,11 +267,18 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         cleared = {number for each in by_queue.values() for number in each.settled}
         for number, departure in list(those_behind(shard.outbox, renewed, cleared)):
             renewed[number] = _to_another_part(shard, departure, stamp) or departure
-        origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
-        numbers = sorted(renewed)
-        again = [msgspec.structs.replace(renewed[each], origin=origin) for each in numbers]
-        events.append(DeparturesRenewed(THE_SHARD, numbers, shard.outbox.next_number, again))
+        events.append(_renewed(shard, renewed, stamp))
     return None, tuple(events)
+
+
+def _renewed(
+    shard: ShardState, departures: dict[int, Departure], stamp: Stamp
+) -> DeparturesRenewed:
+    """New numbers for these, in the order of those they have."""
+    origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
+    numbers = sorted(departures)
+    again = [msgspec.structs.replace(departures[each], origin=origin) for each in numbers]
+    return DeparturesRenewed(THE_SHARD, numbers, shard.outbox.next_number, again)
 
 
 def _waits(shard: ShardState, departure: Departure) -> bool:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import NamedTuple
 
-from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, Outbox
+from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
 from visibility.state.shard_state import ShardState
 
 WAITING_SHARE = 4
 """Part of an outbox for those that wait; more of them take the room of others."""
 WAITING_BEHIND_MAX = 2 * OUTBOX_MESSAGES_MAX
-"""Numbers behind which one that waits is delivered all the same. It is refused, and gets a new
-number: the other shard remembers all that came after the oldest number."""
+"""Numbers behind which one that waits gets a new number: the other shard remembers all that came
+after the oldest one. What waits for a deleted queue is delivered for that, and refused."""
 
 
 class Load(NamedTuple):
@@ -37,10 +37,23 @@ def queues_away(shard: ShardState) -> Set[str]:
     }
 
 
+def _waiting(shard: ShardState) -> Load:
+    """The sends that wait."""
+    away = [shard.outbox.sends[arn] for arn in queues_away(shard)]
+    return Load(sum(each.messages for each in away), sum(each.size for each in away))
+
+
 def waiting_messages(shard: ShardState) -> int:
     """The number of sends that wait."""
-    sends = shard.outbox.sends
-    return sum(sends[arn].messages for arn in queues_away(shard))
+    return _waiting(shard).messages
+
+
+def waiting_share(shard: ShardState) -> float:
+    """The part of their own room that those take which wait; above 1 they take that of others."""
+    waiting = _waiting(shard)
+    return WAITING_SHARE * max(
+        waiting.messages / OUTBOX_MESSAGES_MAX, waiting.size / OUTBOX_BYTES_MAX
+    )
 
 
 def moving_since_ms(shard: ShardState) -> int:
@@ -56,11 +69,8 @@ def moving_since_ms(shard: ShardState) -> int:
 
 def load_beside_waiting(shard: ShardState) -> Load:
     """The outbox without those that wait, as far as their own room reaches."""
-    outbox: Outbox = shard.outbox
-    away = [outbox.sends[arn] for arn in queues_away(shard)]
-    messages = sum(each.messages for each in away)
-    size = sum(each.size for each in away)
+    outbox, waiting = shard.outbox, _waiting(shard)
     return Load(
-        len(outbox.departures) - min(messages, OUTBOX_MESSAGES_MAX // WAITING_SHARE),
-        outbox.size - min(size, OUTBOX_BYTES_MAX // WAITING_SHARE),
+        len(outbox.departures) - min(waiting.messages, OUTBOX_MESSAGES_MAX // WAITING_SHARE),
+        outbox.size - min(waiting.size, OUTBOX_BYTES_MAX // WAITING_SHARE),
     )
