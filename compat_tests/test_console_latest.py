@@ -197,3 +197,26 @@ def test_progress_counts_what_the_plan_counted(browser: Any, opened: NodeProcess
     expect(line).to_contain_text("3 of 3")
     expect(start).to_be_disabled()  # another redrive begins with a dry run of its own
     assert tab.faults == []
+
+
+def test_a_field_offers_the_queues_of_what_was_typed_last(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    for each in ("offers", "offers-failures"):
+        client.create_queue(QueueName=each)
+    for number in range(20):
+        client.create_queue(QueueName=f"a-before-{number:02}")
+    tab = tab_of(browser, opened, "/queues/offers/edit")
+    held = Held(tab, "**/api/queues?*", "GET")
+    tab.fill("Dead-letter queue", "offers-failures")
+    held.wait(2)  # for the field as it was, and as it is
+    offered = tab.page.locator("datalist option[value=offers-failures]")
+    held.let_go(1)
+    expect(offered).to_have_count(1)
+    with tab.page.expect_response("**/api/queues?*"):
+        held.let_go(0)
+    tab.page.wait_for_timeout(200)
+
+    expect(offered).to_have_count(1)
+    assert tab.faults == []

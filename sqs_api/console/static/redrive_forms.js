@@ -29,8 +29,11 @@ export function queueInput(fits, /** @type {Record<string, unknown>} */ properti
   lists += 1;
   const names = el("datalist", { id: `queues-${lists}` });
   const input = el("input", { list: names.id, autocomplete: "off", spellcheck: "false", ...properties });
+  let asked = 0;
   const suggest = async () => {
-    const found = await get("queues", { search: input.value, limit: 20 }).catch(() => ({ queues: [] }));
+    const number = (asked += 1);
+    const found = await get("queues", { search: input.value, limit: 20 }).catch(() => null);
+    if (found === null || number !== asked) return; // more was typed meanwhile
     fill(names, found.queues.filter(fits).map((each) => el("option", { value: each.name })));
   };
   input.addEventListener("input", suggest);
