@@ -54,7 +54,7 @@ _SOONER = {
     "forget_who_has_a_message": 44,
     "forget_the_rate": 19,
     "forget_the_next_end": 13,
-    "drop_what_a_deleted_queue_was_sent": 1,
+    "drop_what_a_deleted_queue_was_sent": 2090,
     "pass_a_missing_message": 15,
     "deliver_the_delayed_at_once": 51,
     "clear_before_the_arrival": 1,
