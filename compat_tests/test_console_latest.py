@@ -214,9 +214,8 @@ def test_a_field_offers_the_queues_of_what_was_typed_last(
     offered = tab.page.locator("datalist option[value=offers-failures]")
     held.let_go(1)
     expect(offered).to_have_count(1)
-    with tab.page.expect_response("**/api/queues?*"):
-        held.let_go(0)
-    tab.page.wait_for_timeout(200)
+    held.let_go(0)
+    tab.page.wait_for_timeout(500)  # its answer, if the page still waits for it
 
     expect(offered).to_have_count(1)
     assert tab.faults == []

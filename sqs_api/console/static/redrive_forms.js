@@ -1,6 +1,6 @@
 // Which queue takes a queue's dead letters, and which queues may name it as theirs.
 
-import { get, ofQueue, post } from "./api.js";
+import { get, latest, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, el, field, fill, link } from "./dom.js";
 import { editForm } from "./edit_form.js";
@@ -29,12 +29,10 @@ export function queueInput(fits, /** @type {Record<string, unknown>} */ properti
   lists += 1;
   const names = el("datalist", { id: `queues-${lists}` });
   const input = el("input", { list: names.id, autocomplete: "off", spellcheck: "false", ...properties });
-  let asked = 0;
+  const newest = latest(new AbortController().signal);
   const suggest = async () => {
-    const number = (asked += 1);
-    const found = await get("queues", { search: input.value, limit: 20 }).catch(() => null);
-    if (found === null || number !== asked) return; // more was typed meanwhile
-    fill(names, found.queues.filter(fits).map((each) => el("option", { value: each.name })));
+    const found = await get("queues", { search: input.value, limit: 20 }, newest()).catch(() => null);
+    if (found) fill(names, found.queues.filter(fits).map((each) => el("option", { value: each.name })));
   };
   input.addEventListener("input", suggest);
   input.addEventListener("focus", suggest, { once: true });
