@@ -44,6 +44,7 @@ from visibility.contract.errors import (
     QueueError,
     RequestThrottled,
     ServiceUnavailable,
+    without_frames,
 )
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, ReceiveMessage, SendMessageBatch
@@ -373,7 +374,7 @@ class Gateway:
         self._write_refusal(exchange, refusal)
 
     def _write_refusal(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
-        exchange.refusal = refusal.with_traceback(None)  # which would keep messages in memory
+        exchange.refusal = without_frames(refusal)
         error = encode_error(refusal, exchange.wire, exchange.request_id)
         self.write(exchange, error.status, error.content_type, error.body, error.headers)
 

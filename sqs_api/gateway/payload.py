@@ -25,7 +25,7 @@ from visibility.content.content import (
 )
 from visibility.content.receipts import ReceiptKey, sequence_number
 from visibility.contract import actions, operations
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import QueueError, without_frames
 from visibility.contract.model import Content, QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import Message, ReceiveMessageResult
@@ -207,7 +207,7 @@ class Payloads:
                     check_visibility_timeout(entry.visibility_timeout)
                 parts.append(key.receipt(entry.receipt_handle or ""))
             except QueueError as refusal:
-                parts.append(refusal)
+                parts.append(without_frames(refusal))
         return tuple(parts)
 
 

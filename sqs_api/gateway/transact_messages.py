@@ -55,6 +55,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     TooManyEntriesInBatchRequest,
     TransactionCanceled,
+    without_frames,
 )
 from visibility.contract.limits import MAXIMUM_MESSAGE_SIZE
 from visibility.contract.model import Content, QueueDefinition, Receipt
@@ -190,14 +191,14 @@ class Transactions(OtherService):
                     check_delete_message(item.delete)
                     found[place] = self._delete(item.delete, caller, request)
             except QueueError as error:
-                faults[place] = error
+                faults[place] = without_frames(error)
         size = 0
         for url, by_place in sends.items():
             to_queue = list(by_place.values())
             try:
                 queue, parts = self._sends(url, to_queue, caller, request)
             except QueueError as error:
-                faults |= dict.fromkeys(by_place, error)
+                faults |= dict.fromkeys(by_place, without_frames(error))
                 continue
             for (place, send), part in zip(by_place.items(), parts, strict=True):
                 if isinstance(part, Content):

@@ -160,6 +160,8 @@ class Fallback:
         except asyncio.CancelledError:
             self._gateway.cancel(exchange)
             raise
+        finally:
+            client.exchange = None  # each would keep the other in memory
         return Written(client)
 
 

@@ -42,6 +42,7 @@ from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.gateway.sealer import Sealer
+from sqs_api.gateway.transact_messages import Transactions
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
 from sqs_api.settings.origins import AllowedOrigins, KnownHosts
@@ -296,6 +297,8 @@ async def running(
     split = SplitQueues(router, catalog, entropy)
     queues = QueueActions(catalog, router, split, deletions, watch)
     recheck_refusal = RecheckRefusal(queues, sealer, catch_up or keyring.catch_up)
+    payloads = Payloads(sealer, clock.wall_s)
+    no_rates = Rates(clock.monotonic_s, account_rate=None, queue_rate=None, fifo_quotas=False)
     gateway = Gateway(
         authenticate=authenticate,
         queues=queues,
@@ -307,13 +310,16 @@ async def running(
         public_url=public_url,
         access=access,
         disk=disk,
-        payloads=Payloads(sealer, clock.wall_s),
+        payloads=payloads,
         memory=RequestMemory(256 << 20),
         counts=counts,
         rates=rates,
         recheck_refusal=recheck_refusal,
         waiting_polls_max=waiting_polls_max,
         origins=origins,
+        services=[
+            Transactions(authenticate, access, payloads, router, rates or no_rates, clock, entropy)
+        ],
     )
     await sealer.prepare(catalog)
     service = Service(gateway, router, shard, catalog, counts)

@@ -35,6 +35,7 @@ from visibility.contract.errors import (
     InvalidParameterValue,
     MissingParameter,
     QueueError,
+    without_frames,
 )
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.naming import SYSTEM_ATTRIBUTE_NAMES, check_token, checked_utf8, is_plain
@@ -161,7 +162,7 @@ def contents_of_sends(
         try:
             contents += contents_of(send, queue, sender, trace_header, sealing)
         except QueueError as refusal:
-            contents.append(refusal)
+            contents.append(without_frames(refusal))
     return tuple(contents)
 
 
@@ -272,7 +273,7 @@ def _pack_entry(
             check_delay_seconds(entry.delay_seconds)
         return _pack(entry, queue, sender, trace, digest_key, _ENTRY_TOO_LONG)
     except QueueError as refusal:
-        return refusal.with_traceback(None)
+        return without_frames(refusal)
 
 
 def _pack(

@@ -9,6 +9,21 @@ of emulators.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+_Error = TypeVar("_Error", bound=Exception)
+
+
+def without_frames(error: _Error) -> _Error:
+    """The error without the frames that raised it and those of the errors behind it.
+
+    Frames hold the request's body and, through their own variables, each other: what is in such a
+    circle stays in memory until the collector looks, which counts objects and not bytes. Call it
+    for each error that is kept.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
 
 class QueueError(Exception):
     """A refusal in AWS's wording.

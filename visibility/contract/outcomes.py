@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from visibility.contract import results
-from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError
+from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError, without_frames
 from visibility.contract.failure_note import FailureNotesPage, SpansNoted
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
@@ -271,7 +271,8 @@ Answer = (
 
 
 def batch_failure(entry_id: str, error: QueueError) -> results.BatchResultErrorEntry:
-    """The refusal of one entry of a batch."""
+    """The refusal of one entry of a batch. The error, which the request holds, loses its frames."""
+    without_frames(error)
     return failure_of(entry_id, error.code, error.message)
 
 

@@ -20,6 +20,7 @@ from visibility.contract.errors import (
     QueueDoesNotExist,
     QueueError,
     ServiceUnavailable,
+    without_frames,
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import ReceiveMessage
@@ -170,13 +171,13 @@ class Turn:
         request = ticket.request
         try:
             outcome = self._outcome_of(ticket)
-        except QueueError as refusal:  # its traceback would keep messages in memory
-            self.answers.append((ticket, refusal.with_traceback(None)))
+        except QueueError as refusal:
+            self.answers.append((ticket, without_frames(refusal)))
             return True
         except RefusedWithEvents as refused:
             for event in refused.events:
                 self.effects.do(event)
-            self.answers.append((ticket, refused.refusal.with_traceback(None)))
+            self.answers.append((ticket, without_frames(refused.refusal)))
             return True
         except (DamagedRecord, MessagesMissing) as error:
             ask_for_rebuild(self.effects, request.queue.queue_id, error)
