@@ -37,7 +37,7 @@ from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.quiesce import ACTION, Quiesce, QuiescedHost
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.doors import Doors
+from sqs_api.gateway.lent_rates import Doors
 from sqs_api.joined import PEERS, Joined
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every

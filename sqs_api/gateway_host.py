@@ -39,7 +39,7 @@ from cluster.shards.shard import Shard
 from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.doors import Doors
+from sqs_api.gateway.lent_rates import Doors
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.settings.cluster_records import coordination_of

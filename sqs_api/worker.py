@@ -26,10 +26,9 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import authentication
 from sqs_api.gateway.deletions import Deletions
-from sqs_api.gateway.doors import Doors
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.handing_over import HAND_OVER_S, HandingOver, TakingOver
-from sqs_api.gateway.lent_rates import ASK_S, LentRates
+from sqs_api.gateway.lent_rates import ASK_S, Doors, LentRates
 from sqs_api.gateway.measures import Measures
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads

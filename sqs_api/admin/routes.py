@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from visibility.contract.tag_rights import LIFT_PROTECTION, SET_LOSSY_POLICY
+from visibility.contract.tags import LIFT_PROTECTION, SET_LOSSY_POLICY
 
 RESERVED = "/_holdfast/"
 API = RESERVED + "api/"

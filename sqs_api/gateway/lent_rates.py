@@ -21,11 +21,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
-from cluster.peers.questions import Question, Said
-from sqs_api.gateway.doors import Doors
+from cluster.peers.questions import Question, Questions, Said
 from sqs_api.gateway.rates import Rates, Window
 
 LENT_S = 10.0
@@ -42,6 +42,18 @@ _WINDOWS_MAX = 1000
 """Windows of one question: those that were asked for most."""
 _LEND = "lend-rates"
 _OK, _NOT_LENDER = 200, 409
+
+
+class Doors(NamedTuple):
+    """All processes that take requests of clients, as one of them sees them. A process that is
+    alone has none."""
+
+    counts: Questions
+    """Reaches the hosts, over `Channel.COUNTS`."""
+    lender: Callable[[], str | None]
+    """The host that lends rates: the leader of the first shard, None while there is none."""
+    total: Callable[[], int]
+    """The number of doors that may take requests now."""
 
 
 class Wanted(msgspec.Struct, array_like=True, frozen=True):

@@ -17,8 +17,16 @@ from cluster.tests.peers.peers import SETTINGS, Peer
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import LoopClock, virtual
 from cluster.tests.world import pass_time
-from sqs_api.gateway.doors import Doors
-from sqs_api.gateway.lent_rates import ASK_S, LENT_S, LISTEN_S, Lender, LentRates, Wanted, fair_part
+from sqs_api.gateway.lent_rates import (
+    ASK_S,
+    LENT_S,
+    LISTEN_S,
+    Doors,
+    Lender,
+    LentRates,
+    Wanted,
+    fair_part,
+)
 from sqs_api.gateway.rates import Rates
 from sqs_api.periodic import Every, Periodic
 from visibility.contract.errors import RequestThrottled

@@ -33,7 +33,7 @@ from sqs_api.admin.quiesce import Quiesce
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.gateway.audit import AuditLines
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.doors import Doors
+from sqs_api.gateway.lent_rates import Doors
 from sqs_api.http.server import Inherited, Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every

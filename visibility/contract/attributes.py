@@ -21,7 +21,6 @@ from visibility.contract.errors import (
     InvalidAttributeValue,
     InvalidParameterValue,
 )
-from visibility.contract.joining import joining_of
 from visibility.contract.model import QueueCounters, QueueDefinition, QueueSettings
 from visibility.contract.naming import check_queue_name, check_tags, checked_utf8, is_fifo_name
 from visibility.contract.queue_policy import check_policy
@@ -33,7 +32,7 @@ from visibility.contract.redrive_policies import (
     read_redrive_policy,
     redrive_refusal,
 )
-from visibility.contract.tags import check_together, own_tags_of, taken_bounds
+from visibility.contract.tags import check_together, joining_of, own_tags_of, taken_bounds
 
 ALL = "All"
 

@@ -7,20 +7,46 @@ them from there. A tag of this prefix that is not listed is refused: it is proba
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from visibility.contract.at_most_once_tag import DELIVERY_TAGS, check_delivery
+from visibility.contract.at_most_once_tag import (
+    DELIVERY_TAG,
+    DELIVERY_TAGS,
+    check_delivery,
+    delivers_at_most_once,
+)
 from visibility.contract.digests import Attributes
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.length import LENGTH_TAGS
-from visibility.contract.levelling import LEVELLING_TAGS
+from visibility.contract.length import (
+    DROP_OLDEST,
+    LENGTH_TAGS,
+    MAX_BYTES_TAG,
+    MAX_MESSAGES_TAG,
+    OVERFLOW_TAG,
+    TO_DEAD_LETTERS,
+    UNLIMITED,
+    limits_of,
+)
+from visibility.contract.levelling import (
+    LEVELLING_TAGS,
+    THROTTLE_AGE_TAG,
+    THROTTLE_DEPTH_TAG,
+)
+from visibility.contract.model import Joining
 from visibility.contract.on_delete_tag import ON_DELETE_TAGS
 from visibility.contract.own_tag import PREFIX, OwnAttribute, OwnTag
-from visibility.contract.priority import PRIORITY, PRIORITY_TAGS
+from visibility.contract.priority import PRIORITY, PRIORITY_TAGS, joining_level
 from visibility.contract.retry_backoff import RETRY_TAGS
 from visibility.contract.schedule import DELIVER_AT, SCHEDULE_TAGS
-from visibility.contract.sender_order import ORDER_TAGS, SENT_AT, check_order
-from visibility.contract.time_to_live import TTL, TTL_TAGS
+from visibility.contract.sender_order import ORDER_TAG, ORDER_TAGS, SENT_AT, check_order
+from visibility.contract.time_to_live import (
+    EXPIRED_TAG,
+    TTL,
+    TTL_TAG,
+    TTL_TAGS,
+    discards_expired,
+    expiry,
+)
 
 ARCHIVE_EXPIRED = "expired"
 ARCHIVE_ALL = "all"
@@ -149,3 +175,52 @@ def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value for key, value in tags.items() if key in OWN_TAGS and OWN_TAGS[key].takes(value)
     }
+
+
+def joining_of(own_tags: Mapping[str, str]) -> Joining | None:
+    """What the tags say about each message that is sent, read once.
+
+    None if they say nothing, or have messages moved or wait when others join.
+    """
+    if not own_tags or ORDER_TAG in own_tags or own_tags.get(OVERFLOW_TAG) == TO_DEAD_LETTERS:
+        return None
+    messages, size = limits_of(own_tags, 1) or (UNLIMITED, UNLIMITED)
+    is_throttled = THROTTLE_DEPTH_TAG in own_tags or THROTTLE_AGE_TAG in own_tags
+    return Joining(messages, size, expiry(own_tags, 0), joining_level(own_tags, 0), is_throttled)
+
+
+# -- rights to change tags -------------------------------------------------------------------------
+# Whoever may label queues, for bills or searches, cannot destroy their messages by it: besides
+# sqs:TagQueue or sqs:UntagQueue, a policy by which messages can be lost needs a right, and so does
+# the end of a protection.
+
+SET_LOSSY_POLICY = "holdfast:SetLossyPolicy"
+LIFT_PROTECTION = "holdfast:LiftProtection"
+
+
+def _drops(tags: Mapping[str, str]) -> bool:
+    is_limited = MAX_MESSAGES_TAG in tags or MAX_BYTES_TAG in tags
+    return is_limited and tags.get(OVERFLOW_TAG) == DROP_OLDEST
+
+
+_LOSSY: dict[tuple[str, ...], Callable[[Mapping[str, str]], bool]] = {
+    (DELIVERY_TAG,): delivers_at_most_once,
+    (TTL_TAG, EXPIRED_TAG): discards_expired,
+    (MAX_MESSAGES_TAG, MAX_BYTES_TAG, OVERFLOW_TAG): _drops,
+}
+"""Tags of a policy, and whether messages are lost by it."""
+_PROTECTING = (PROTECT_TAG, DELETION_PROTECTION_TAG)
+
+
+def rights_to_change(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """The actions that policies must allow for a change of these tags to those.
+
+    A policy that loses messages needs one for whatever of it changes, such as a lower limit.
+    """
+    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    rights = []
+    if any(loses(after) and not changed.isdisjoint(keys) for keys, loses in _LOSSY.items()):
+        rights.append(SET_LOSSY_POLICY)
+    if any(before.get(key) == PROTECT_ON and key in changed for key in _PROTECTING):
+        rights.append(LIFT_PROTECTION)
+    return tuple(rights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from visibility.contract.tag_rights import LIFT_PROTECTION, SET_LOSSY_POLICY, rights_to_change
+from visibility.contract.tags import LIFT_PROTECTION, SET_LOSSY_POLICY, rights_to_change
 
 LOSSY, LIFTED = (SET_LOSSY_POLICY,), (LIFT_PROTECTION,)
 DROPS = {"holdfast:overflow": "drop-oldest", "holdfast:max-messages": "100"}
