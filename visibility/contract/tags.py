@@ -178,7 +178,7 @@ def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def joining_of(own_tags: Mapping[str, str]) -> Joining | None:
-    """What the tags say about each message that is sent, read once.
+    """Read once for all sends: the meaning of the tags for each message that joins.
 
     None if they say nothing, or have messages moved or wait when others join.
     """
