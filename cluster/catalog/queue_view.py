@@ -32,6 +32,7 @@ from cluster.catalog.deleted_queues import KeptQueues
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.naming import parse_arn
+from visibility.contract.queue_policy import may_admit_everyone
 from visibility.contract.redrive_policies import redrive_allowed
 
 
@@ -83,6 +84,8 @@ class QueueView:
         self._by_id: dict[int, QueueDefinition] = {}
         self.split: dict[QueueName, QueueDefinition] = {}
         """Those with parts."""
+        self.open_to_everyone: set[int] = set()
+        """Ids of those whose policy may admit requests without a signature."""
         self._revisions: dict[str, int] = {}
         self._targets: dict[int, tuple[QueueDefinition, QueueDefinition | None]] = {}
         """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty
@@ -285,6 +288,8 @@ class QueueView:
                 self._forget(before)
             self._count(entry, 1)
             self._queues[name_of(entry)] = self._by_id[entry.queue_id] = entry
+            if may_admit_everyone(entry.attributes.get("Policy")):
+                self.open_to_everyone.add(entry.queue_id)
             if entry.parts:
                 self.split[name_of(entry)] = entry
                 for part in entry.parts[1:]:
@@ -312,6 +317,7 @@ class QueueView:
     def _forget(self, queue: QueueDefinition) -> None:
         self._count(queue, -1)
         del self._by_id[queue.queue_id]
+        self.open_to_everyone.discard(queue.queue_id)
         self.split.pop(name_of(queue), None)
         for part in queue.parts[1:]:
             del self._by_id[part.queue_id]

@@ -31,6 +31,9 @@ _SERVICE = b"GraniteServiceVersion20100801"
 _PATH = re.compile(rb"/service/%b/operation/(\w{1,64})" % _SERVICE)
 _TARGET = re.compile(rb"%b\.(\w{1,64})" % _SERVICE)
 _VERSION = re.compile(rb"(?:^|&)Version=2010-08-01(?:&|$)")
+_LOOKED_AT = 16 << 10
+"""Bytes of a form in which the version is looked for; clients write it at the beginning. Any
+refused request is looked at, also a stranger's of megabytes."""
 _NAMESPACE = "http://monitoring.amazonaws.com/doc/2010-08-01/"
 _SHAPES = "com.amazonaws.cloudwatch#"
 _SENDER, _RECEIVER = "Sender", "Receiver"
@@ -65,7 +68,7 @@ def protocol_of(target: bytes, headers: Mapping[bytes, bytes], body: bytes) -> P
     operation = headers.get(b"x-amz-target")
     if operation is not None:
         return Protocol.JSON if _TARGET.fullmatch(operation) else None
-    if _VERSION.search(body) or _VERSION.search(target.partition(b"?")[2]):
+    if _VERSION.search(body[:_LOOKED_AT]) or _VERSION.search(target.partition(b"?")[2]):
         return Protocol.QUERY
     return None
 

@@ -265,6 +265,12 @@ class Access:
         arn = f"arn:aws:sqs:{parsed.region}:{parsed.account}:{parsed.name}"
         request.check(permission, arn, parsed.account, self._catalog.queue_of_arn(arn))
 
+    @property
+    def may_admit_unsigned(self) -> bool:
+        """True if some queue's policy may let in a request without a signature. Without any, such
+        requests are not worth being read: a stranger's may be large."""
+        return self._enforced and bool(self._catalog.open_to_everyone)
+
     def nobody_may(
         self, operation: Operation, sender: Sender, headers: Mapping[bytes, bytes]
     ) -> Caller:

@@ -203,6 +203,8 @@ class Gateway:
                 return
             decoded = decode_request(method, target, headers, body)
         except MissingAuthenticationToken as unsigned:
+            if not self._access.may_admit_unsigned:
+                raise
             try:
                 decoded = decode_request(method, target, headers, body)
                 caller = self._admit_unsigned(decoded, exchange.client, headers)

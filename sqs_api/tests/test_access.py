@@ -482,10 +482,29 @@ async def test_nobody_is_served_only_where_the_policy_says_so(
     assert await statuses() == [403] * 5
     await _set_policy(service, _grant({"AWS": AWAY}, "*"))
     assert await statuses() == [403] * 5
+    assert service.access.denied == 0  # none was read, so that none can be costly
     await _set_policy(service, _grant("*"))
     assert await statuses() == [200, 403, 403, 403, 403]
     refused = (await service.ask(request("ReceiveMessage"))).body
     assert b"Request is missing Authentication Token" in refused
+    assert service.access.denied > 0
+
+
+async def test_unsigned_requests_are_read_only_while_a_queue_may_admit_them(
+    service: Service,
+) -> None:
+    seen = [service.access.may_admit_unsigned]
+    await _set_policy(service, _grant("*"))
+    seen.append(service.access.may_admit_unsigned)
+    await _as(service, ACCOUNT, "PurgeQueue", QueueUrl=QUEUE)
+    assert service.catalog.open_to_everyone == {queue.queue_id for queue in service.catalog}
+    await _set_policy(service, _grant({"AWS": AWAY}))
+    seen.append(service.access.may_admit_unsigned)
+    await _set_policy(service, _grant("*"))
+    await _as(service, ACCOUNT, "DeleteQueue", QueueUrl=QUEUE)
+    seen.append(service.access.may_admit_unsigned)
+
+    assert seen == [False, True, False, False]
 
 
 async def test_a_policy_that_denies_everything_can_be_repaired_by_the_account(

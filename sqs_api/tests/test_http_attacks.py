@@ -61,6 +61,7 @@ ATTACKS = {
     "chunked is not last": Attack(
         _with(b"Transfer-Encoding: chunked, identity", body=CHUNKS), (400,)
     ),
+    "a compressed body": Attack(_with(b"Transfer-Encoding: gzip, chunked", body=CHUNKS), (501,)),
     "unknown encoding": Attack(_with(b"Transfer-Encoding: xchunked", body=CHUNKS), (400,)),
     "encoding of HTTP/1.0": Attack(
         _with(CHUNKED, body=CHUNKS).replace(b"HTTP/1.1", b"HTTP/1.0"), (400,)

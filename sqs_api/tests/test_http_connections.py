@@ -356,6 +356,15 @@ async def test_client_that_expects_100_continue_is_told_to_go_on(service: Servic
     assert (await client.answer()).json == {}
 
 
+async def test_a_client_of_http_1_0_is_not_sent_100_continue(service: Service) -> None:
+    client = await service.connect()
+    headers = {"Expect": "100-continue", "Connection": "keep-alive"}
+
+    answer = await client.ask(json_request("ListQueues", line="POST / HTTP/1.0", headers=headers))
+
+    assert (answer.status, answer.json) == (200, {})
+
+
 async def test_queue_url_cannot_carry_header_lines(service: Service) -> None:
     host = "h\r\nX-Injected: y"
     body = json.dumps({"QueueName": "q"}).encode()

@@ -57,6 +57,7 @@ _EXPONENT_LENGTH_MAX = (
     10  # characters; the zeros of the largest message make up for a million, 8 with its sign
 )
 _REMEMBERED_URLS = 4_096  # addresses; a few MB at most with the next bound
+_URL_LENGTH_MAX = 2_048  # characters; splitting a request of slashes would take a second
 _REMEMBERED_URL_LENGTH_MAX = 512  # characters; a longer one is resolved each time and not kept
 
 
@@ -104,9 +105,11 @@ def queue_address(queue_url: str) -> QueueAddress:
     Scheme, host, query string and the parts before the last two (a region) do not matter.
     Raises InvalidAddress when the part before the name is not an account: AWS gives this answer to
     a malformed address, and no client that got its URL from SQS sends one. Raises QueueDoesNotExist
-    for an address without a path, and for a name that no queue can have: to the client such a queue
-    simply does not exist.
+    for an address without a path, for a name that no queue can have, and for one of thousands of
+    characters: to the client such a queue simply does not exist.
     """
+    if len(queue_url) > _URL_LENGTH_MAX:
+        raise QueueDoesNotExist()
     if len(queue_url) > _REMEMBERED_URL_LENGTH_MAX:
         return _resolve(queue_url)
     return _remembered(queue_url)

@@ -38,6 +38,8 @@ _PRINCIPALS = {
     ),
     "CanonicalUser": re.compile(r"[0-9a-f]{64}"),
 }
+_NAMES_EVERYONE = re.compile(r"\*|NotPrincipal|\\u")
+"""In each text with a statement for everyone; an escape may hide either."""
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
@@ -68,6 +70,23 @@ def check_policy_of_queue(text: str) -> None:
     members_of_each = [given] if isinstance(given, dict) else given
     for statement, members in zip(policy.statements, members_of_each, strict=True):
         _check_statement(statement, members)
+
+
+def may_admit_everyone(text: str | None) -> bool:
+    """True if a stored policy has a statement that may let in whoever does not sign; None is no
+    policy."""
+    if text is None or _NAMES_EVERYONE.search(text) is None:
+        return False
+    try:
+        statements = read_policy(text, Kind.QUEUE).statements
+    except PolicyRefused:
+        return False
+    return any(
+        each.allows
+        and each.principals is not None
+        and each.principals.everyone is not each.not_principals
+        for each in statements
+    )
 
 
 def statements_without_effect(text: str, queue_arn: str) -> list[str]:

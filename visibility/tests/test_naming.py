@@ -83,6 +83,16 @@ def test_an_address_without_a_path_is_a_queue_that_does_not_exist(url: str) -> N
         queue_address(url)
 
 
+@pytest.mark.parametrize("character", ["/", "h", "%"])
+def test_an_address_of_thousands_of_characters_is_a_queue_that_does_not_exist(
+    character: str,
+) -> None:
+    longest = f"http://{'h' * (2048 - 22)}/{ACCOUNT}/q"
+    assert (len(longest), queue_address(longest)) == (2048, (ACCOUNT, "q"))
+    with pytest.raises(QueueDoesNotExist):
+        queue_address(character * 2049 + longest)
+
+
 @pytest.mark.parametrize("name", ["a b", "a%2Fb", "a" * 81, "a.fifo.fifo", "\ud800", "%ff"])
 def test_a_name_no_queue_can_have_is_a_queue_that_does_not_exist(name: str) -> None:
     with pytest.raises(QueueDoesNotExist):

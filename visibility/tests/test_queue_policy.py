@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from visibility.contract.errors import InvalidAttributeValue, OverLimit
-from visibility.contract.queue_policy import check_policy_of_queue, statements_without_effect
+from visibility.contract.queue_policy import (
+    check_policy_of_queue,
+    may_admit_everyone,
+    statements_without_effect,
+)
 
 ACCOUNT = "123456789012"
 ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
@@ -226,3 +230,30 @@ def _refuse(statement: dict[str, Any]) -> None:
         with pytest.raises(InvalidAttributeValue) as refusal:
             _check(*statements)
         assert refusal.value.message == "Invalid value for the parameter Policy."
+
+
+@pytest.mark.parametrize(
+    ("principals", "admits"),
+    [
+        ({"Principal": "*"}, True),
+        ({"Principal": {"AWS": "*"}}, True),
+        ({"Principal": {"AWS": [ACCOUNT, "*"]}}, True),
+        ({"NotPrincipal": {"AWS": ACCOUNT}}, True),
+        ({"NotPrincipal": "*"}, False),
+        ({"Principal": {"AWS": ACCOUNT}}, False),
+        ({"Principal": "*", "Effect": "Deny"}, False),
+        ({"Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:*"}, False),
+    ],
+)
+def test_a_policy_may_admit_everyone(principals: dict[str, Any], admits: bool) -> None:
+    text = json.dumps(
+        {"Statement": [GRANT | {"Principal": {"AWS": ACCOUNT}}, WITHOUT_PRINCIPAL | principals]}
+    )
+    assert may_admit_everyone(text) is admits
+    escaped = text.replace("*", "\\u002a").replace("NotP", "\\u004eotP")
+    assert may_admit_everyone(escaped) is admits
+
+
+@pytest.mark.parametrize("text", [None, "", "{*", '{"Statement": "*"}'])
+def test_no_policy_admits_nobody(text: str | None) -> None:
+    assert not may_admit_everyone(text)
