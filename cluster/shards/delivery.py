@@ -168,7 +168,8 @@ class Deliveries:
         if not accepted.outcomes:
             return None
         await self._ask(source, ClearOutbox(accepted.outcomes))
-        if all(reason for _, _, reason in accepted.outcomes):
+        asks = any(each.asks for each in page.arrivals)
+        if not asks and all(reason for _, _, reason in accepted.outcomes):
             return None  # they go on when this host knows to where, or when their queue is back
         return False
 
