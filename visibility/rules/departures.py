@@ -275,7 +275,9 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     if renewed:
         cleared = {number for each in by_queue.values() for number in each.settled}
         for number, departure in list(those_behind(shard.outbox, renewed, cleared)):
-            renewed[number] = _to_another_part(shard, departure, stamp) or departure
+            has_id = departure.sent is not None and departure.sent.deduplication
+            other = None if has_id else _to_another_part(shard, departure, stamp)
+            renewed[number] = other or departure  # the old part may know the id
         events.append(_renewed(shard, renewed, stamp))
     return None, tuple(events)
 
