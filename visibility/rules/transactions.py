@@ -230,10 +230,11 @@ def _earlier_answer(
 
 
 def _remembered(shard: ShardState, token: bytes, now_ms: int) -> TransactionRow | None:
-    """The transaction with this token. Raises DamagedRecord."""
+    """The transaction with this token, also of a leader before whose clock was ahead. Raises
+    DamagedRecord."""
     bucket_ms, store = _bucket_ms(now_ms), shard.rows.store
     is_empty = partial(_is_empty, store)
-    for begin_ms in (bucket_ms - BUCKET_MS, bucket_ms):
+    for begin_ms in (bucket_ms - BUCKET_MS, bucket_ms, bucket_ms + BUCKET_MS):
         if shard.tokens.may_have(begin_ms, token, is_empty):
             key = transaction_key(THE_SHARD, TRANSACTION, begin_ms, token)
             value = store.get(key)
