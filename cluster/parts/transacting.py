@@ -7,6 +7,8 @@ that none of them accepts it any more (rule 48).
 
 If the messages to delete are in several shards, the highest of these decides. The others prepare
 the deletes before, one after the other, and have the outcome asked for as soon as it is there.
+Before anything is prepared, the highest is asked whether it can decide: what waits for a shard
+that does not answer is hidden for as long.
 
 A message that travels from part to part is looked for at one part after the other: a part without
 it answers Moved, and the caller tries the next; one that answers Departing is asked again.
@@ -65,6 +67,11 @@ class _Plan(NamedTuple):
     elsewhere: dict[int, list[int]]
     """The places of the deletes of other shards, by shard, in their order."""
 
+    @property
+    def takes_space(self) -> bool:
+        """True if something is sent."""
+        return any(isinstance(part, Content) for part in self.parts)
+
 
 def _has_changed(queue: QueueDefinition) -> bool:
     """True for a queue with several parts, now or lately."""
@@ -94,6 +101,8 @@ class Transacting:
         """
         plan = self._plan(entries, attempt)
         found = await self._earlier(self._others(plan), plan.asked, token, caller)
+        if found is None and plan.elsewhere:
+            found = await self._earlier([plan.shard], plan.asked, token, caller, plan.takes_space)
         if found is not None:
             return found
         prepared: dict[int, tuple[bytes, int]] = {}
@@ -138,12 +147,19 @@ class Transacting:
         return (done, plan.shard) if found is None else found
 
     async def _earlier(
-        self, shards: Sequence[int], queue: QueueDefinition | None, token: Token, caller: Caller
+        self,
+        shards: Sequence[int],
+        queue: QueueDefinition | None,
+        token: Token,
+        caller: Caller,
+        takes_space: bool = False,
     ) -> tuple[Transacted, int] | None:
-        """The answer of the shard that accepted an earlier try; `queue`: see FindTransaction."""
+        """The answer of the shard that accepted an earlier try; `queue` and `takes_space`: see
+        FindTransaction."""
         name = (0, 0) if queue is None else (queue.queue_id, queue.version)
         for shard in shards:
-            found = await self._ask(FindTransaction(*token, *name), shard, caller)
+            question = FindTransaction(*token, *name, takes_space=takes_space)
+            found = await self._ask(question, shard, caller)
             if found is not None:
                 return found, shard
         return None
@@ -197,7 +213,7 @@ class Transacting:
         rows = plan.rows
         for place in chain(*plan.elsewhere.values()):
             rows[place] = msgspec.structs.replace(rows[place], is_prepared=True)
-        operation = TransactMessages(rows, *token, prepared)
+        operation = TransactMessages(rows, *token, prepared, plan.takes_space)
         return self._request(operation, plan.shard, caller, plan.parts)
 
     def _shards_of(self, queue: QueueDefinition) -> set[int]:

@@ -12,6 +12,7 @@ A shard delivers to itself what departs again, since another part of its target 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Container
 from contextlib import asynccontextmanager, suppress
 
@@ -31,7 +32,8 @@ from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.departures import ClearOutbox, ReadOutbox
 
 PAUSE_S = 0.05
-"""Pause after a request that failed, or that brought nothing forward; doubled each time."""
+"""Pause after a request that failed, or that brought nothing forward; doubled each time. One that
+found only messages which wait in their place goes on when others depart."""
 PAUSE_MAX_S = 5.0
 _CALLER = Caller("", "", "deliveries")
 Floors = list[tuple[bytes, int]]
@@ -55,7 +57,10 @@ class Deliveries:
         self._entropy = entropy
         self._lost = lost
         self._pairs: dict[tuple[int, int], asyncio.Task[None]] = {}
-        self._woken: set[tuple[int, int]] = set()
+        self._woken: defaultdict[tuple[int, int], asyncio.Event] = defaultdict(asyncio.Event)
+        """Set once something departed since the pair's last delivery began."""
+        self._waiting: set[tuple[int, int]] = set()
+        """Pairs whose last delivery found only messages that wait in their place."""
         self._reported: dict[tuple[int, int], Floors] = {}
         """Floors below which each other shard last got to forget."""
         self._free = asyncio.Event()
@@ -80,14 +85,14 @@ class Deliveries:
                 self._begin((source, target))
 
     def _begin(self, pair: tuple[int, int]) -> None:
-        self._woken.add(pair)
+        self._woken[pair].set()
         if pair not in self._pairs:
             task = self._pairs[pair] = asyncio.create_task(self._run(pair))
             task.add_done_callback(lambda _: self._ended(pair))
 
     def _ended(self, pair: tuple[int, int]) -> None:
         del self._pairs[pair]
-        if pair in self._woken and not self._is_stopping:
+        if self._woken[pair].is_set() and not self._is_stopping:
             self._begin(pair)
 
     def begin_to_stop(self) -> None:
@@ -124,9 +129,11 @@ class Deliveries:
 
     async def _run(self, pair: tuple[int, int]) -> None:
         """Deliver until nothing is left, or until this host does not lead the source any more."""
-        pause_s = PAUSE_S
+        failed_s = waited_s = PAUSE_S
+        woken = self._woken[pair]
         while self._router.leads(pair[0]):
-            self._woken.discard(pair)
+            woken.clear()
+            self._waiting.discard(pair)
             while not self._free.is_set():
                 await self._free.wait()
             self._moving += 1
@@ -143,14 +150,18 @@ class Deliveries:
                 self._moving -= 1
                 if not self._moving:
                     self._moved_none.set()
-            if is_done is None:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, PAUSE_MAX_S)
-                continue
-            pause_s = PAUSE_S
-            if is_done and pair not in self._woken:
-                return
-        self._woken.discard(pair)
+            if is_done is not None:
+                failed_s = waited_s = PAUSE_S
+                if is_done and not woken.is_set():
+                    return
+            elif pair in self._waiting:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), waited_s)
+                waited_s = min(2 * waited_s, PAUSE_MAX_S)
+            else:  # not before, since a clear wakes the pair of what it lets depart again
+                await asyncio.sleep(failed_s)
+                failed_s = min(2 * failed_s, PAUSE_MAX_S)
+        woken.clear()
 
     async def _deliver(self, pair: tuple[int, int]) -> bool | None:
         """Deliver one page; True if nothing is left, None if the other shard could take nothing
@@ -158,27 +169,30 @@ class Deliveries:
         source, target = pair
         page = await self._ask(source, ReadOutbox(target))
         assert isinstance(page, OutboxPage)
-        if target in self._lost:
-            return await self._take_back(source, page)
+        is_lost = target in self._lost
         if not page.arrivals:
-            await self._forget(pair, page.floors)
+            if not is_lost:
+                await self._forget(pair, page.floors)
+            if page.waits:
+                self._waiting.add(pair)
             return None if page.waits else True
+        if is_lost:
+            await self._take_back(source, page)
+            return None
         accepted = await self._ask(target, AcceptMessages(page.arrivals, page.floors))
         assert isinstance(accepted, Accepted)
         if not accepted.outcomes:
             return None
         await self._ask(source, ClearOutbox(accepted.outcomes))
-        if all(reason for _, _, reason in accepted.outcomes):
+        asks = any(each.asks for each in page.arrivals)
+        if not asks and all(reason for _, _, reason in accepted.outcomes):
             return None  # they go on when this host knows to where, or when their queue is back
         return False
 
-    async def _take_back(self, source: int, page: OutboxPage) -> bool | None:
+    async def _take_back(self, source: int, page: OutboxPage) -> None:
         """Let messages for a lost shard depart to another part, or return to their queue."""
-        if not page.arrivals:
-            return None if page.waits else True
         taken = [(each.origin, each.number, TARGET_MOVED) for each in page.arrivals]
         await self._ask(source, ClearOutbox(taken))
-        return None
 
     async def _forget(self, pair: tuple[int, int], floors: Floors) -> None:
         """Have the other shard forget what is cleared: the floors are committed."""

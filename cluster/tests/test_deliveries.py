@@ -10,9 +10,11 @@ from structlog.testing import capture_logs
 
 from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
+from cluster.shards.shard import Shard
 from cluster.shards.shard_report import News
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time, state_of
+from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
@@ -97,6 +99,139 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
     pauses = [later - earlier for earlier, later in pairwise(asked_s)]
     assert pauses[:7] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
     assert pauses[7:] == pytest.approx([0.0]), "what is taken goes on at once"
+    await deliveries.stop()
+
+
+class _OneWaits(Router):
+    """In shard 0 one message for shard 1 waits in its place; others go to it meanwhile."""
+
+    def __init__(self, shards: list[Shard]) -> None:
+        super().__init__(shards)
+        self.others: list[Arrival] = []
+        self.floors: list[tuple[bytes, int]] = []
+        self.reads = 0
+        self.accepted_s: list[float] = []
+        self.away = False
+
+    def leads(self, number: int) -> bool:
+        return True
+
+    async def ask_here(self, request: Request) -> Answer:
+        if request.operation == ReadOutbox(1):
+            self.reads += 1
+            return OutboxPage(list(self.others), self.floors, True)
+        if isinstance(request.operation, ClearOutbox):
+            self.others.clear()
+            return None
+        return OutboxPage([], [])
+
+    async def ask(self, request: Request, age_ms: int = 0) -> Answer:
+        self.accepted_s.append(asyncio.get_running_loop().time())
+        if self.away:
+            raise ServiceUnavailable()
+        return Accepted([(ARRIVAL.origin, ARRIVAL.number, "")])
+
+
+async def _two_shards(monkeypatch: pytest.MonkeyPatch) -> list[Shard]:
+    shards = [(await World().start()).shard for _ in range(2)]
+    shards[1].number = 1
+    monkeypatch.setattr(shards[0], "departs_to", lambda: {1})
+    return shards
+
+
+@pytest.mark.parametrize("idle_s", [0, 0.5, 2, 5, 17])
+@virtual
+async def test_what_departs_goes_at_once_beside_one_that_waits(
+    monkeypatch: pytest.MonkeyPatch, idle_s: float
+) -> None:
+    router = _OneWaits(await _two_shards(monkeypatch))
+    deliveries = Deliveries(router, CountingEntropy())
+    deliveries.wake(0, News.LEADS)
+    await pass_time(idle_s)
+
+    begun_s = asyncio.get_running_loop().time()
+    router.others.append(ARRIVAL)
+    deliveries.wake(0, News.DEPARTURES)
+    await pass_time(10)
+
+    assert [each - begun_s for each in router.accepted_s] == pytest.approx([0.0])
+    reads = router.reads
+    for _ in range(3):  # departures to others
+        deliveries.wake(0, News.DEPARTURES)
+        await pass_time(0.01)
+    assert router.reads == reads + 3
+    await deliveries.stop()
+
+
+@virtual
+async def test_what_departs_beside_one_that_waits_is_tried_again_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long that one has waited."""
+    router = _OneWaits(await _two_shards(monkeypatch))
+    deliveries = Deliveries(router, CountingEntropy())
+    deliveries.wake(0, News.LEADS)
+    await pass_time(60)
+
+    router.others.append(ARRIVAL)
+    router.away = True
+    deliveries.wake(0, News.DEPARTURES)
+    await pass_time(2)
+
+    pauses = [later - earlier for earlier, later in pairwise(router.accepted_s)]
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8])
+    await deliveries.stop()
+
+
+@virtual
+async def test_what_departs_to_others_asks_no_shard_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is to forget what was cleared."""
+    router = _OneWaits(await _two_shards(monkeypatch))
+    router.floors = [(b"origin", 7)]
+    router.away = True
+    deliveries = Deliveries(router, CountingEntropy())
+    deliveries.wake(0, News.LEADS)
+    for _ in range(200):
+        await pass_time(0.1)
+        deliveries.wake(0, News.DEPARTURES)
+
+    assert len(router.accepted_s) == 10
+    await deliveries.stop()
+
+
+@virtual
+async def test_what_is_refused_and_departs_again_is_tried_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each clear lets it depart again, and others depart all the time."""
+    asked_s: list[float] = []
+
+    class Refusing(Router):
+        def leads(self, number: int) -> bool:
+            return True
+
+        async def ask_here(self, request: Request) -> Answer:
+            if isinstance(request.operation, ClearOutbox):
+                deliveries.wake(0, News.DEPARTURES)
+                return None
+            mine = request.operation == ReadOutbox(1)
+            return OutboxPage([ARRIVAL] if mine else [], [], waits=mine)
+
+        async def ask(self, request: Request, age_ms: int = 0) -> Answer:
+            asked_s.append(asyncio.get_running_loop().time())
+            return Accepted([(ARRIVAL.origin, ARRIVAL.number, TARGET_MOVED)])
+
+    deliveries = Deliveries(Refusing(await _two_shards(monkeypatch)), CountingEntropy())
+    deliveries.wake(0, News.LEADS)
+    for _ in range(600):
+        await pass_time(0.1)
+        deliveries.wake(0, News.DEPARTURES)
+
+    assert len(asked_s) == 18
+    pauses = [later - earlier for earlier, later in pairwise(asked_s)]
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, *[5.0] * 10])
     await deliveries.stop()
 
 

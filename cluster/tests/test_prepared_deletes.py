@@ -315,6 +315,54 @@ def test_a_decision_after_the_shard_was_asked_is_none() -> None:
     assert world.counters(world.made).stored == 1
 
 
+def test_nothing_is_hidden_for_a_shard_that_cannot_decide() -> None:
+    """It has no leader, or is of a cluster that is away."""
+    world = _World()
+
+    def fail(request: Request) -> None:
+        if request.queue.shard == 1:
+            raise ServiceUnavailable()
+
+    world.before = fail
+    with pytest.raises(ServiceUnavailable):
+        world.transact()
+    assert not world.pair.shards[0].state.outbox.departures
+    assert world.delete(world.orders, world.order) is None
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_short_disk_where_it_is_decided_hides_nothing(sends: bool) -> None:
+    """Deletes alone free space there."""
+    world = _World()
+
+    def refuse(request: Request) -> None:
+        if getattr(request.operation, "takes_space", False) and request.queue.shard == 1:
+            raise ServiceUnavailable()
+
+    world.before = refuse
+    if sends:
+        with pytest.raises(ServiceUnavailable):
+            world.transact()
+        assert world.delete(world.orders, world.order) is None
+    else:
+        assert not world.transact(world.entries()[:2]).reasons
+
+
+def test_a_question_does_not_wait_for_the_dead_letters_before_it() -> None:
+    world = _World()
+    world.pair.spend("letter")
+    assert not world.pair.receive(world.pair.source), "it departs"
+    world.only_prepared()
+    world.pair.pass_time(PREPARED_MS)
+
+    page = world.pair.read()
+    assert [each.asks for each in page.arrivals] == [True]
+    world.pair.deliver_once()
+    page = world.pair.read()
+    assert [each.message.data for each in page.arrivals] == [b"letter"]
+    assert world.delete(world.orders, world.order) is None
+
+
 def test_of_two_transactions_that_want_the_same_messages_the_first_goes_on() -> None:
     world = _World()
     first, second = world.prepare(TOKEN), world.prepare(OTHER)

@@ -73,6 +73,30 @@ async def test_leaders_that_write_at_the_same_instant_keep_each_others_answers()
     assert [await answer_to(world, request, age_ms=1) for request in requests] == answers
 
 
+@pytest.mark.parametrize("off_ms", [-10_000, 0, 10_000])
+@virtual
+async def test_a_leader_finds_its_own_answers_beside_those_of_one_whose_clock_was_ahead(
+    off_ms: int,
+) -> None:
+    """Also after a retry, which has all rows until then indexed."""
+    store = FragileStore(auto_sync=True)
+    first_leader, second_leader = [
+        World(store=store, clock=OffClock(off), entropy=SeededEntropy(str(off)), remembers=True)
+        for off in (10_000, off_ms)
+    ]
+    await first_leader.start()
+    await answer_to(first_leader, named(prepared.send(STANDARD, "before")))
+    await second_leader.start()
+    await answer_to(second_leader, named(prepared.send(STANDARD, "retried")), age_ms=1)
+    request = named(prepared.send(STANDARD, "m"))
+    first = await answer_to(second_leader, request)
+
+    assert await answer_to(second_leader, request, age_ms=1) == first
+    await pass_time(30.0)
+    assert await answer_to(second_leader, request, age_ms=30_000) == first
+    assert len(rows(second_leader, MESSAGE)) == 3
+
+
 class CountedStore(FragileStore):
     """Counts the rows of remembered answers that are scanned."""
 

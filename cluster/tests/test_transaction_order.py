@@ -11,6 +11,7 @@ import pytest
 
 from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair, in_shard
+from visibility.contract.errors import Moved
 from visibility.contract.model import QueueDefinition
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import (
@@ -51,19 +52,27 @@ class _Story:
         self.on_their_way: list[tuple[int, AcceptMessages]] = []
         """Requests to shards, and these, that may come again."""
 
-    def accept(self, name: str, *, size: int = _LARGE, group: str = "g") -> None:
-        """A transaction that sends to `bills`."""
+    def accept(
+        self, name: str, *, size: int = _LARGE, group: str = "g", has_id: bool = False
+    ) -> None:
+        """A transaction that sends to `bills`. If it `has_id`, its name, it is refused while parts
+        are replaced."""
         sends = [
-            msgspec.structs.replace(
-                prepared.content(body, queue, group=group),
-                deduplication=b"",  # else it is refused while parts are replaced
-            )
+            prepared.content(body, queue, group=group, deduplication_id=name)
             for queue, body in ((self.other, "here"), (self.bills, name * size))
         ]
+        if not has_id:
+            sends = [msgspec.structs.replace(each, deduplication=b"") for each in sends]
         entries = list(zip((self.other, self.bills), sends, strict=True))
         answer = self.pair.transact(entries, token=name.encode().ljust(16))
         assert isinstance(answer, Transacted)
         assert not answer.reasons
+
+    def consume(self, name: str) -> None:
+        """A plain send with this id to `bills`, in its first part, is received and deleted."""
+        self.pair.shards[1].submit(prepared.send(self.bills, "", group="g", deduplication_id=name))
+        ((_, receipt),) = self.pair.received(self.bills)
+        self.pair.delete(self.bills, receipt)
 
     def change(self, to: int) -> None:
         """The groups go to a new part; the one before has not heard of it."""
@@ -141,6 +150,37 @@ def test_later_sends_do_not_pass_those_that_the_old_part_refuses(to: int) -> Non
     story.carry_all(to)
 
     assert story.arrived() == "12345"
+
+
+@pytest.mark.parametrize("to", [0, 1, 2], ids=["decider", "same", "elsewhere"])
+def test_an_id_that_the_old_part_knows_is_a_duplicate_in_the_new_one(to: int) -> None:
+    """Also where its send waits behind others that the old part refuses."""
+    story = _Story()
+    for name in "xz":
+        story.consume(name)
+    for name in "x123z4":
+        story.accept(name, has_id=True)
+    story.move(to)
+
+    story.carry_all(to)
+
+    assert story.arrived() == "1234"
+
+
+def test_a_part_that_says_that_it_knows_no_such_id_takes_none_any_more() -> None:
+    story = _Story()
+    story.accept("x", size=1, has_id=True)
+    before = story.bills
+    story.change(2)
+    assert story.carry(1) == 1
+    story.pair.queues.define(before)
+
+    late = prepared.send(before, "late", group="g", deduplication_id="x")
+    assert isinstance(story.pair.shards[1].submit(late).refusal, Moved)
+
+    story.pair.queues.define(story.bills)
+    story.carry_all(2)
+    assert story.arrived() == "x"
 
 
 def test_later_sends_do_not_pass_those_that_the_old_part_takes() -> None:

@@ -229,6 +229,25 @@ def test_a_retry_with_the_token_gets_the_same_answer_also_after_a_restart() -> N
     assert (_visible(pair, other), _visible(pair, bills)) == (1, 1)
 
 
+@pytest.mark.parametrize("behind_ms", [0, 100, 20_000])
+def test_a_token_is_known_to_a_leader_whose_clock_is_behind(behind_ms: int) -> None:
+    """Also across the edge of ten minutes."""
+    pair = _pair()
+    other, bills = _queue(pair, 12), _queue(pair, 13)
+    entries = (other, _content(other, "here")), (bills, _content(bills, "bill"))
+    edge_ms = (pair.shards[0].now_ms // BUCKET_MS + 1) * BUCKET_MS
+    pair.pass_time(edge_ms + 50 - pair.shards[0].now_ms)
+    first = _accepted(pair, *entries)
+
+    pair.shards[0].now_ms -= behind_ms
+    pair.restart(0)
+
+    assert _found(pair) == first
+    assert _accepted(pair, *entries) == first
+    pair.pass_time(BUCKET_MS)
+    assert _found(pair) == first
+
+
 def test_a_token_with_other_content_is_refused() -> None:
     pair = _pair()
     other = _queue(pair, 12)

@@ -17,7 +17,7 @@ from visibility.contract.operations import CreateQueue, Operation
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.move_tasks import MoveSelected
 from visibility.rules.resend import ResendMessage
-from visibility.rules.transactions import TransactMessages
+from visibility.rules.transactions import FindTransaction, TransactMessages
 
 _DISK_SHORT = "The service has no space for more messages. Please try again."
 _TAKE_SPACE = frozenset(
@@ -25,7 +25,6 @@ _TAKE_SPACE = frozenset(
         *(action.request for action in ACTIONS.values() if action.takes_space),
         MoveSelected,
         ResendMessage,
-        TransactMessages,
     }
 )
 _ENOUGH_AGAIN = 1.1
@@ -38,8 +37,10 @@ _UNSEEN_S = 1.0
 
 
 def _takes_space(operation: Operation) -> bool:
-    if type(operation) is AcceptMessages:  # one that only forgets gives some back
-        return bool(operation.arrivals)
+    if isinstance(operation, AcceptMessages):  # one that forgets or asks gives some back
+        return not all(each.asks for each in operation.arrivals)
+    if isinstance(operation, TransactMessages | FindTransaction):
+        return operation.takes_space
     return type(operation) in _TAKE_SPACE
 
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from sqs_api.gateway.disk_space import DiskSpace
@@ -21,6 +22,7 @@ from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.move_tasks import MoveSelected
 from visibility.rules.resend import ResendMessage
+from visibility.rules.transactions import FindTransaction, TransactMessages
 
 
 class Disk:
@@ -136,6 +138,8 @@ _ARRIVAL = Arrival(b"origin", 1, 1, "arn", StoredMessage("id", 1, 1, b"a"))
         MoveSelected(),
         ResendMessage(),
         AcceptMessages([_ARRIVAL], [(b"origin", 1)]),
+        TransactMessages([], b"", b""),
+        FindTransaction(b"", b"", takes_space=True),
     ],
     ids=lambda operation: type(operation).__name__,
 )
@@ -143,13 +147,20 @@ def test_an_operation_that_takes_space_is_refused_while_there_is_little(
     disk: Disk, takes: op.Operation
 ) -> None:
     space = DiskSpace(Path("/"), 1000)
-    others = [op.ReceiveMessage(), AcceptMessages([], [(b"origin", 2)])]
+    question = AcceptMessages([msgspec.structs.replace(_ARRIVAL, asks=True)])
+    others = [
+        op.ReceiveMessage(),
+        AcceptMessages([], [(b"origin", 2)]),
+        question,
+        TransactMessages([], b"", b"", takes_space=False),
+        FindTransaction(b"", b""),
+    ]
 
     _seen(disk, space, 1000)
-    assert [space.refusal(each) for each in (takes, *others)] == [None, None, None]
+    assert [space.refusal(each) for each in (takes, *others)] == [None] * 6
     _seen(disk, space, 1)
     assert isinstance(space.refusal(takes), ServiceUnavailable)
-    assert [space.refusal(each) for each in others] == [None, None]
+    assert [space.refusal(each) for each in others] == [None] * 5
     assert space.refused == 1
 
 

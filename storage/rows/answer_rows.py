@@ -55,6 +55,8 @@ class StoredAnswers(AnswerMemory):
         changes = self._rows.changes
         key = pair_key(THE_SHARD, ANSWERS, now_ms, next(self._numbers))
         changes.put(key, encode_row((request_ids, answers)))
+        if key < self._end:  # another leader's clock was ahead of this one
+            self._latest.update(dict.fromkeys(request_ids, key))
         until_ms = now_ms - ANSWERS_KEPT_MS
         if until_ms >= self._forgotten_ms + _FORGET_EVERY_MS:
             begin = pair_key(THE_SHARD, ANSWERS, self._forgotten_ms, 0)

@@ -13,7 +13,7 @@ answers it when it is accepted; before that the answer is no, and it is accepted
 
 The sends of a transaction come the same way. They were accepted where it was decided, so here they
 are delayed and deduplicated as any send, and refused only if their queue or part is gone, or behind
-one of their FIFO group that was refused.
+one of their FIFO group that was refused. A part that drains finds the duplicates of what it has.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from visibility.rules.hold_messages import MessagesHeld
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
-from visibility.rules.queue_parts import shares_out
+from visibility.rules.queue_parts import closing, shares_out
 from visibility.rules.room import Room, takes
 from visibility.rules.send_order import SendGroup, group_of_arrival
 from visibility.rules.transfers import held_there
@@ -115,6 +115,8 @@ class _Accepting:
         give out numbers."""
         self._refused: set[SendGroup] = set()
         """Groups of sends that were refused, now or before; none is to pass them."""
+        self._closing: dict[int, tuple[Event, ...]] = {}
+        """The events that close parts that drain, by id."""
         self._answered: list[tuple[bytes, int, str]] = []
         self._transferred: set[tuple[bytes, int]] = set()
         """The names of those that came from another part of their queue."""
@@ -142,6 +144,9 @@ class _Accepting:
         earlier = answer_to(self._shard.rows, arrival.origin, arrival.number)
         if earlier is not None:
             return earlier
+        if arrival.sent is not None and self._knows(arrival, arrival.sent.deduplication):
+            self._answered.append((arrival.origin, arrival.number, ""))
+            return ""
         if is_held_back:
             self._answered.append((arrival.origin, arrival.number, TARGET_MOVED))
             return TARGET_MOVED
@@ -170,6 +175,17 @@ class _Accepting:
         else:
             self._arrive(arrival, target)
         return ""
+
+    def _knows(self, arrival: Arrival, deduplication: bytes) -> bool:
+        """True if the part that a send is for drains, and knows its id. It is closed, so if it
+        does not know the id, it never will, and another part may take the message."""
+        part = self._shard.definitions.queue_of_id(arrival.queue_id) if deduplication else None
+        if part is None or part.shard != self._number or not part.parts or part.part.is_open:
+            return False
+        if part.queue_id not in self._closing:
+            self._closing[part.queue_id] = closing(self._shard, part, self._now_ms)
+        known = self._shard.rows.remembered(part.queue_id, [deduplication], self._now_ms)
+        return bool(known)
 
     def _send(self, arrival: Arrival, sent: SentElsewhere, target: QueueDefinition) -> None:
         sending = self._sendings.get(target.queue_id)
@@ -279,6 +295,8 @@ class _Accepting:
             events += sending.events()
         if self._answered:
             events.append(ArrivalsAnswered(THE_SHARD, self._answered))
+        for closed in self._closing.values():
+            events += closed
         return tuple(events)
 
 

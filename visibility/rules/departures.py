@@ -195,13 +195,22 @@ def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Out
     """The next messages for a shard. Like any answer, this one leaves once they are committed.
 
     Those that have waited behind some for another shard for long get new numbers, with all of their
-    group behind them: nobody was asked about any of these yet.
+    group behind them: nobody was asked about any of these yet. Questions have a page of their own
+    before: they are answered also on a disk without space for messages.
     """
     operation = request.operation
     assert isinstance(operation, ReadOutbox)
+    outbox = shard.outbox
+    questions = [
+        outbox.departures[number].arrival(number)
+        for number, _ in outbox.prepared()
+        if number not in outbox.unasked and outbox.departures[number].to_shard == operation.to_shard
+    ]
+    if questions:
+        return OutboxPage(questions[:PAGE_MESSAGES], outbox.floors(operation.to_shard)), ()
     page: list[Arrival] = []
     size = 0
-    outbox, away, in_turn = shard.outbox, queues_away(shard), InTurn()
+    away, in_turn = queues_away(shard), InTurn()
     waits = False
     late: dict[int, Departure] = {}
     for number, departure in outbox.departures.items():
@@ -266,7 +275,9 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     if renewed:
         cleared = {number for each in by_queue.values() for number in each.settled}
         for number, departure in list(those_behind(shard.outbox, renewed, cleared)):
-            renewed[number] = _to_another_part(shard, departure, stamp) or departure
+            has_id = departure.sent is not None and departure.sent.deduplication
+            other = None if has_id else _to_another_part(shard, departure, stamp)
+            renewed[number] = other or departure  # the old part may know the id
         events.append(_renewed(shard, renewed, stamp))
     return None, tuple(events)
 

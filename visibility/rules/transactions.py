@@ -91,13 +91,15 @@ class TransactMessages(Operation, frozen=True):
 
     The request's queue is `the_shard`; its parts are a Content for each send and a Receipt for each
     delete. `token` and `digest`, that of the entries, have 16 bytes. `prepared` has the names,
-    (origin, number), under which other shards prepared deletes.
+    (origin, number), under which other shards prepared deletes. One of deletes only
+    `takes_space` of no disk.
     """
 
     entries: list[TransactedEntry]
     token: bytes
     digest: bytes
     prepared: list[tuple[bytes, int]] = msgspec.field(default_factory=list)
+    takes_space: bool = True
 
 
 class PrepareDeletes(Operation, frozen=True):
@@ -116,7 +118,8 @@ class FindTransaction(Operation, frozen=True):
 
     With `waits`, an accepted one is answered once it is settled, or after SETTLING_MS as
     NOT_SETTLED. A shard that knows `queue_id` in this version only, or in a later one, accepts no
-    transaction any more that belongs to the queue's home of then.
+    transaction any more that belongs to the queue's home of then. With `takes_space` it is refused
+    where the transaction itself would be, on a short disk.
     """
 
     token: bytes
@@ -124,6 +127,7 @@ class FindTransaction(Operation, frozen=True):
     queue_id: int = 0
     version: int = 0
     waits: bool = False
+    takes_space: bool = False
 
 
 def decide_find_transaction(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -226,10 +230,11 @@ def _earlier_answer(
 
 
 def _remembered(shard: ShardState, token: bytes, now_ms: int) -> TransactionRow | None:
-    """The transaction with this token. Raises DamagedRecord."""
+    """The transaction with this token, also of a leader before whose clock was ahead. Raises
+    DamagedRecord."""
     bucket_ms, store = _bucket_ms(now_ms), shard.rows.store
     is_empty = partial(_is_empty, store)
-    for begin_ms in (bucket_ms - BUCKET_MS, bucket_ms):
+    for begin_ms in (bucket_ms - BUCKET_MS, bucket_ms, bucket_ms + BUCKET_MS):
         if shard.tokens.may_have(begin_ms, token, is_empty):
             key = transaction_key(THE_SHARD, TRANSACTION, begin_ms, token)
             value = store.get(key)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 _BITS = 1 << 23
 """Bits of a span: a MiB."""
-_SPANS_MAX = 3
-"""Two are asked about, and others after the clock was set back."""
+_SPANS_MAX = 5
+"""Three are asked about, and others after the clock was set back."""
 
 
 class KnownTokens:
