@@ -102,6 +102,8 @@ class LoadHistory:
         """Clusters with clearly more than the mean."""
         self.mean = 0.0
         """Mean load of the clusters that report."""
+        self.deaf = 0
+        """Windows in a row in which less than half of the hosts were heard."""
         self.shards: dict[int, ShardLoad] = {}
         self.shard_ms: dict[int, int] = {}
         """The time of the report of each shard in `shards`."""
@@ -130,6 +132,9 @@ class LoadHistory:
         for name, hosts in fresh.items():
             self._observe_cluster(clusters[name], hosts, now_ms)
         self.ill = frozenset(n for n, hosts in fresh.items() if len(hosts) < clusters[n].hosts)
+        heard_hosts = sum(map(len, fresh.values()))
+        is_deaf = 2 * heard_hosts < sum(each.hosts for each in clusters.values())
+        self.deaf = self.deaf + 1 if is_deaf else 0
         heard = {
             name: self.utilisation[name].load
             for name in clusters

@@ -47,6 +47,9 @@ UNDO_MS = 3_600_000
 """No change is undone within this time."""
 TRANSFERS_MAX = 2
 """Parts that leave a cluster, and that come to it, at once."""
+DEAF_WINDOWS = 6
+"""A planner that hears less than half of the hosts for so long gives its key up. Its own clock, or
+its way to the records, is more likely at fault than half of the fleet."""
 SILENT_MS = 900_000
 """A cluster that does not report for longer is worth a warning. It may heal itself before."""
 
