@@ -15,6 +15,7 @@ from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, Part, PartSta
 from cluster.fleet.reasons import Reason, Refusal, Warned, Why, reason
 from cluster.fleet.thresholds import (
     CALM_MS,
+    FAR_MS,
     SILENT_MS,
     STOP_AT,
     TRANSFERS_MAX,
@@ -268,6 +269,11 @@ class Draft:
         return shards, {cluster_of.get(shard, "") for shard in shards} - has
 
     # -- loads -------------------------------------------------------------------------------------
+
+    def is_in_a_hurry(self, cluster: str) -> bool:
+        """True if a cluster has been far above the mean for long enough."""
+        since_ms = self.history.far_since_ms.get(cluster)
+        return since_ms is not None and self.now_ms - since_ms >= FAR_MS
 
     def parts_of(self, shards: Iterable[int]) -> list[tuple[PartLoad, Queue, Part]]:
         """The reported open parts of these shards, the busiest first."""

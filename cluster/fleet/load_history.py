@@ -27,6 +27,7 @@ from cluster.fleet.thresholds import (
     RELIEVE_ABOVE,
     SPLIT_AT,
     full_clusters,
+    is_far,
     is_hot,
     is_uneven,
 )
@@ -100,8 +101,12 @@ class LoadHistory:
         self.shard_overloaded_since_ms: dict[int, int] = {}
         self.uneven_since_ms: dict[str, int] = {}
         """Clusters with clearly more than the mean."""
+        self.far_since_ms: dict[str, int] = {}
+        """Clusters far above the mean."""
         self.mean = 0.0
         """Mean load of the clusters that report."""
+        self.deaf = 0
+        """Windows in a row in which less than half of the hosts were heard."""
         self.shards: dict[int, ShardLoad] = {}
         self.shard_ms: dict[int, int] = {}
         """The time of the report of each shard in `shards`."""
@@ -130,6 +135,9 @@ class LoadHistory:
         for name, hosts in fresh.items():
             self._observe_cluster(clusters[name], hosts, now_ms)
         self.ill = frozenset(n for n, hosts in fresh.items() if len(hosts) < clusters[n].hosts)
+        heard_hosts = sum(map(len, fresh.values()))
+        is_deaf = 2 * heard_hosts < sum(each.hosts for each in clusters.values())
+        self.deaf = self.deaf + 1 if is_deaf else 0
         heard = {
             name: self.utilisation[name].load
             for name in clusters
@@ -141,6 +149,8 @@ class LoadHistory:
         for name in clusters:
             is_now = name in heard and is_uneven(heard[name], self.mean)
             _since(self.uneven_since_ms, name, is_now, now_ms)
+            is_now = name in heard and is_far(heard[name], self.mean)
+            _since(self.far_since_ms, name, is_now, now_ms)
         day = now_ms // _DAY_MS
         self._days[day] = max(self._days.get(day, 0.0), sum(heard.values()))
         if not 0 <= now_ms - self._forgot_ms < MINUTE_MS:
@@ -206,6 +216,7 @@ class LoadHistory:
             self.silent_since_ms,
             self.overloaded_since_ms,
             self.uneven_since_ms,
+            self.far_since_ms,
         ):
             for name in by_name.keys() - clusters.keys():
                 del by_name[name]

@@ -17,6 +17,7 @@ from cluster.fleet.thresholds import (
     TRANSFERS_MAX,
     UNEVEN,
     UNEVEN_MS,
+    is_far,
     is_uneven,
 )
 
@@ -26,10 +27,8 @@ _LEAST = 0.01
 """A part that asks for less of a loop is not worth a move for balance."""
 _LIGHT = 0.10
 """A part that asks for more is moved for balance only if no lighter one is there: its queue could
-not be split for ten minutes, and is the one to be split if more is asked of it."""
-_FAR = 1.25
-"""Above this many times the mean light parts, two at once, would take too long. Then only those
-that ask for HOT_PART, which may be split soon, go last."""
+not be split for ten minutes, and is the one to be split if more is asked of it. From a cluster far
+above the mean light parts, two at once, would take too long: only those of HOT_PART go last."""
 
 
 def empty_clusters(draft: Draft) -> None:
@@ -79,10 +78,10 @@ def balance(draft: Draft) -> None:
     for name, since_ms in sorted(draft.history.uneven_since_ms.items()):
         parts = draft.parts_of(draft.fleet.clusters[name].shards)
         together = Counter(queue.queue_id for _, queue, _ in parts)
-        if draft.now_ms - since_ms < UNEVEN_MS:
+        if draft.now_ms - since_ms < UNEVEN_MS and not draft.is_in_a_hurry(name):
             parts = [each for each in parts if together[each[1].queue_id] > 1]
         why = reason(Why.UNEVEN, cluster=name, load=counted.load(name), mean=mean)
-        last = HOT_PART if counted.load(name) > _FAR * mean else _LIGHT
+        last = HOT_PART if is_far(counted.load(name), mean) else _LIGHT
         parts.sort(key=lambda each: (together[each[1].queue_id] < 2, each[0].asked > last))
         for load, queue, part in parts[:_TRIED_MAX]:  # within these the busiest first
             if counted.load(name) <= mean:

@@ -1,7 +1,8 @@
 """The plan: from records, loads and the clock to changes, each with its reason. Pure.
 
-Priorities: what an operator empties, then what is overloaded, then hot queues, then balance, then
-idle queues. All share the same budgets, so a fleet is never turned upside down at once.
+Priorities: what an operator empties, then what is overloaded, then hot queues, then balance, which
+begins with warm queues, then idle queues. All share the same budgets, so a fleet is never turned
+upside down at once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cluster.fleet.moves import balance, empty_clusters, relieve
 from cluster.fleet.plan_table import Applied, Change, Fleet, PartState
 from cluster.fleet.reasons import Reason, Refusal, Warned, Why, reason
 from cluster.fleet.shrink import shrink
-from cluster.fleet.split import split
+from cluster.fleet.split import split, split_warm
 from cluster.fleet.thresholds import STOP_AT, UNDO_MS
 
 ILL_SHARE = 0.10
@@ -48,7 +49,7 @@ def plan(fleet: Fleet, history: LoadHistory, now_ms: int, parts_before: int = 0)
     stopped = _stopped(fleet, history, parts_before)
     if stopped is not None:
         return _refused(draft, stopped)
-    for rule in (empty_clusters, relieve, split, balance, shrink):
+    for rule in (empty_clusters, relieve, split, split_warm, balance, shrink):
         rule(draft)
     _warn_of_capacity(draft)
     made = Plan(

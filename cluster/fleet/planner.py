@@ -21,6 +21,7 @@ from cluster.fleet.plan_records import Mode
 from cluster.fleet.plan_table import Change, Fleet
 from cluster.fleet.planner_key import PlannerKey
 from cluster.fleet.reasons import Reason, Why
+from cluster.fleet.thresholds import DEAF_WINDOWS
 
 _SAID_MS = 3_600_000
 """The same decision is a line again after this time."""
@@ -95,6 +96,8 @@ class Planner:
         """Changes by kind, reason and outcome; `shadow` for those that were only said."""
         self.refused: Counter[tuple[str, str]] = Counter()
         """Refusals by wanted change and reason."""
+        self.gave_up = 0
+        """Times that it gave the key up, since it heard too few hosts."""
         self._key = key
         self._sources = sources
         self._now_ms = now_ms
@@ -128,10 +131,13 @@ class Planner:
             return
         fleet, loads = await self._sources.read_fleet(), await self._sources.read_loads()
         if isinstance(fleet, Unavailable) or isinstance(loads, Unavailable):
-            self._last = None
+            await self.hear_nothing()
             return
         now_ms = self._now_ms()
         self._history.observe(fleet.clusters, loads, now_ms, fleet.name_of)
+        if self._history.deaf >= DEAF_WINDOWS:
+            await self._give_up()
+            return
         made = plan(fleet, self._history, now_ms, self._parts_before)
         if not any(refusal.wanted == "plan" for refusal in made.refusals):
             self._parts_before = fleet.parts
@@ -139,6 +145,21 @@ class Planner:
         self._say(made)
         if self.mode is Mode.ON:
             await self._make(made)
+
+    async def hear_nothing(self) -> None:
+        """A window in which the records could not be read: there is no plan, and after some of them
+        another process may fare better."""
+        self._last = None
+        self._history.deaf += 1
+        if self._history.deaf >= DEAF_WINDOWS:
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        self._last = None
+        self._log.warning("manager_gave_up", windows=self._history.deaf)
+        self._history.deaf = 0
+        self.gave_up += 1
+        await self._key.give_up()
 
     async def _make(self, made: Plan) -> None:
         conditions = self._key.conditions

@@ -19,6 +19,9 @@ from cluster.coordination.coordination import (
 from cluster.members.host_lease import HostLease
 
 KEY = "planner"
+YIELDED_LOOKS, LONE_LOOKS = 60, 6
+"""A process that gave the key up lets others take it first for so many looks. As nobody else may
+be left, it takes the key after so many looks in a row that found no holder."""
 
 
 class PlannerHolder(msgspec.Struct, frozen=True):
@@ -37,27 +40,52 @@ class PlannerKey:
         self._lease = lease
         self._own = own
         self._revision = 0
+        """Of its own record; 0 if it had none at the last look."""
+        self._yielded = 0
+        """Looks for which others go first."""
+        self._lone = 0
+        """Looks in a row that found no holder, while others go first."""
         self.holder: PlannerHolder | None = None
         """The process that had the key at the last look."""
 
     @property
+    def is_held(self) -> bool:
+        """True if this process had the key at the last look."""
+        return self._revision > 0
+
+    @property
     def conditions(self) -> dict[str, int]:
-        """The revisions that each transaction of the holder depends on, by key."""
+        """The revisions that each transaction of the holder depends on, by key. Only the holder may
+        ask: without its record they would say that nobody has the key."""
+        assert self.is_held
         return {KEY: self._revision}
 
     async def hold(self) -> bool:
-        """True if this process has the key, which it takes if it is free. False if nobody can
-        say."""
+        """True if this process has the key, which it takes if it is free and others had their time
+        to do so. False if nobody can say."""
         found = await self._coordination.read([KEY])
         if isinstance(found, Unavailable):
             self._revision = 0
             return False
+        self._yielded = max(0, self._yielded - 1)
         for record in found.records:
             # A take with an unknown outcome may have written it.
             self.holder = _decoded(record.value)
             self._revision = record.revision if self.holder == self._own else 0
-            return self.holder == self._own
+            self._lone = 0
+            return self.is_held
+        self._lone += 1
+        if self._yielded and self._lone < LONE_LOOKS:
+            self._revision, self.holder = 0, None
+            return False
         return await self._take()
+
+    async def give_up(self) -> None:
+        """Remove its own record, so that another process takes the key. If that is not done, the
+        next look finds it again."""
+        await self._coordination.commit(Transaction(self.conditions, {KEY: None}))
+        self._revision, self.holder = 0, None
+        self._yielded, self._lone = YIELDED_LOOKS, 0
 
     async def _take(self) -> bool:
         self._revision, self.holder = 0, None

@@ -87,6 +87,7 @@ class Planning:
         self.has_key = await parts.key.hold()
         if self.has_key:
             await self._plan()
+            self.has_key = parts.key.is_held
 
     async def _plan(self) -> None:
         found = await self._parts.records.read()
@@ -97,14 +98,16 @@ class Planning:
                 keys=[] if isinstance(found, Unavailable) else list(found.unreadable),
             )
         if isinstance(found, Unavailable):
+            await self.planner.hear_nothing()
             return
         self._seen = found
         self._table = table_of(self._parts.catalog, self._parts.clusters(), found.made)
         self.planner.mode = found.mode
         self._learn(found.peaks)
         await self.planner.tick()
-        await self._forget()
-        await self._keep_peaks(found.peaks)
+        if self._parts.key.is_held:  # else it was lost, or given up, meanwhile
+            await self._forget()
+            await self._keep_peaks(found.peaks)
 
     def _learn(self, known: KnownPeaks | None) -> None:
         """Take over the peaks that another planner knew, once after each taking of the key."""

@@ -16,6 +16,7 @@ class Why(enum.Enum):
     # changes
     HOT_QUEUE = "hot-queue"
     HOT_SHARD = "hot-shard"
+    WARM_QUEUE = "warm-queue"
     IDLE_PARTS = "idle-parts"
     CLUSTER_DRAINS = "cluster-drains"
     CLUSTER_OVERLOADED = "cluster-overloaded"
@@ -61,6 +62,8 @@ class Why(enum.Enum):
 SENTENCES = {
     Why.HOT_QUEUE: "the queue asked for {asked:.0%} of a loop or more in each of three windows",
     Why.HOT_SHARD: "the shard's loop is {loop:.0%} busy, {asked:.0%} of a loop with this queue",
+    Why.WARM_QUEUE: "the queue asked for {asked:.0%} of a loop or more in each of three windows, "
+    "and cluster {cluster} has {load:.0%} where the mean is {mean:.0%}",
     Why.IDLE_PARTS: "at most {asked:.0%} of a loop was asked of these parts in 30 minutes",
     Why.CLUSTER_DRAINS: "cluster {cluster} is being emptied",
     Why.CLUSTER_OVERLOADED: "cluster {cluster} is above 85 % for 10 minutes, now {load:.0%}",

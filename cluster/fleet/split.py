@@ -7,6 +7,8 @@ nothing. The time of the loop decides.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 
 from cluster.fleet.draft import Draft
 from cluster.fleet.load_history import PartSeen
@@ -21,8 +23,14 @@ from cluster.fleet.thresholds import (
     PART_WANTED,
     SPLIT_AT,
     STOP_AT,
+    UNEVEN,
+    WARM_PART,
+    is_uneven,
 )
 from visibility.contract.queue_parts import PARTS_MAX
+
+_WARM_PARTS = 3
+"""A warm queue with more parts is not split: one more takes too little from each."""
 
 
 def split(draft: Draft) -> None:
@@ -46,6 +54,48 @@ def split(draft: Draft) -> None:
             refused = _split(draft, queue, parts)
         if refused is not None:
             draft.refuse(Kind.SPLIT, queue_id, refused)
+
+
+def split_warm(draft: Draft) -> None:
+    """Split the warm queues of clusters that are far above the mean, the busiest first, until the
+    rest is even enough. FIFO queues are not: all their parts would be replaced for it."""
+    counted, mean = draft.counted, draft.history.mean
+    for name in filter(draft.is_in_a_hurry, sorted(draft.history.far_since_ms)):
+        why = reason(
+            Why.WARM_QUEUE, asked=WARM_PART, cluster=name, load=counted.load(name), mean=mean
+        )
+        for load, queue, part in draft.parts_of(draft.fleet.clusters[name].shards):
+            if load.asked < WARM_PART or not is_uneven(counted.load(name), mean):
+                break
+            if _is_warm(draft, queue, part):
+                refused = draft.hindrance(Kind.SPLIT, queue, (part,))
+                refused = refused or _split_where_less_is(draft, queue, why)
+                if refused is not None:
+                    draft.refuse(Kind.SPLIT, queue.queue_id, refused)
+
+
+def _is_warm(draft: Draft, queue: Queue, part: Part) -> bool:
+    """True for a part whose queue can be split, and is not hot, which is another reason."""
+    seen = draft.history.parts.get((queue.queue_id, part.number))
+    if seen is None or seen.shard != part.shard or seen.hot >= HOT_WINDOWS:
+        return False
+    if len(seen.lately) < HOT_WINDOWS or min(seen.lately) < WARM_PART:
+        return False
+    is_able = queue.can_split and not queue.is_fifo and len(queue.open_parts) <= _WARM_PARTS
+    return is_able and not draft.is_changed(queue.queue_id)
+
+
+def _split_where_less_is(draft: Draft, queue: Queue, why: Reason) -> Reason | None:
+    """Parts go to clusters only that are no worse than uneven with them."""
+    total, present = _asked(draft, queue), len(queue.open_parts)
+    wanted = min(2 * present, max(present + 1, math.ceil(total / PART_WANTED)))
+    wanted = min(wanted, _most(queue), present + draft.budget)
+    share, most = total / wanted, UNEVEN * draft.history.mean
+    is_able = partial(draft.counted.has_room, asked=share, most=most)
+    opens = draft.places(queue, share, wanted - present, is_able, most)
+    if not opens:
+        return reason(Why.NO_ROOM, asked=share)
+    return _offer(draft, queue, opens, total, why)
 
 
 def _is_hot_for_long(seen: PartSeen) -> bool:
@@ -92,11 +142,17 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
         opens = _places(draft, queue, hot[0], total / (present + more), more)
     if not opens:
         return reason(Why.NO_ROOM, asked=total / wanted)
-    share = total / (present + len(opens))
+    return _offer(draft, queue, opens, total, _why(draft, *hot[0]))
+
+
+def _offer(
+    draft: Draft, queue: Queue, opens: Sequence[int], total: float, why: Reason
+) -> Reason | None:
+    share = total / (len(queue.open_parts) + len(opens))
     return draft.offer(
         Change(
             kind=Kind.SPLIT,
-            reason=_why(draft, *hot[0]),
+            reason=why,
             account=queue.account,
             queue=queue.queue_id,
             version=queue.version,

@@ -19,11 +19,16 @@ UNEVEN, UNEVEN_FLOOR = 1.12, 0.25
 """A cluster with this many times the mean load, if not idle, gives parts to others."""
 UNEVEN_MS = 180_000
 """So it does after this time: bursts last minutes."""
+FAR, FAR_MS = 1.25, 60_000
+"""With this many times the mean load it does so sooner, and its warm queues are split."""
 
 SPLIT_AT = 0.50
 """Share of a loop that makes a part hot."""
 HOT_SHARD, HOT_PART = 0.80, 0.40
 """So is a part that asks for HOT_PART of a loop on a shard that is busier than HOT_SHARD."""
+WARM_PART = 0.4 * SPLIT_AT
+"""Share of a loop that makes a part warm: reason enough to split its queue in a cluster far above
+the mean, since parts of it go at once to many others, and whole parts two at a time."""
 HOT_WINDOWS = 3
 PART_WANTED = 0.30
 """The share of a loop for which parts are made."""
@@ -47,6 +52,9 @@ UNDO_MS = 3_600_000
 """No change is undone within this time."""
 TRANSFERS_MAX = 2
 """Parts that leave a cluster, and that come to it, at once."""
+DEAF_WINDOWS = 6
+"""A planner that hears less than half of the hosts for so long gives its key up. Its own clock, or
+its way to the records, is more likely at fault than half of the fleet."""
 SILENT_MS = 900_000
 """A cluster that does not report for longer is worth a warning. It may heal itself before."""
 
@@ -68,3 +76,8 @@ def is_hot(shard: ShardLoad, part: PartLoad) -> bool:
 def is_uneven(load: float, mean: float) -> bool:
     """True if a cluster with this load should give parts to others."""
     return load >= UNEVEN_FLOOR and load > UNEVEN * mean
+
+
+def is_far(load: float, mean: float) -> bool:
+    """True if a cluster has so much more than the mean that it is in a hurry."""
+    return load >= UNEVEN_FLOOR and load > FAR * mean

@@ -32,6 +32,11 @@ class PlanMetrics(Source):
             "Times that the manager's records could not be read.",
             value=float(manager.unreadable_reads),
         )
+        yield CounterMetricFamily(
+            "holdfast_manager_gave_up",
+            "Times that this host let another one plan, since it heard less than half of all.",
+            value=float(manager.planner.gave_up),
+        )
         if not manager.has_key:
             return
         planner, shown = manager.planner, manager.shown

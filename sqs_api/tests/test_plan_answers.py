@@ -224,6 +224,7 @@ async def test_the_host_that_plans_has_the_metrics(fleet: Fleet) -> None:
     assert values(fleet.world.b) == {
         "holdfast_manager_plans": 0,
         "holdfast_manager_records_unreadable_total": 0,
+        "holdfast_manager_gave_up_total": 0,
     }
 
 

@@ -244,7 +244,7 @@ def test_a_cluster_far_above_the_mean_gives_heavier_parts_first(
     for shard in range(12):
         fleet.other[shard] = 0.4
     for number, (name, asked) in enumerate((("hot", 0.45), ("heavy", 0.15), ("light", 0.09))):
-        fleet.queue(name, number)
+        fleet.queue(name, number, is_fifo=name == "hot")
         fleet.other[number] = others + 0.1 * (number - 1)
         fleet.ask(name, 0, asked)
     fleet.report(190)

@@ -23,7 +23,8 @@ from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
 from cluster.fleet.plan_records import Mode
 from cluster.fleet.plan_table import Change, Fleet
 from cluster.fleet.planner import NotNow, Planner, ShownPlan, Sources
-from cluster.fleet.planner_key import PlannerHolder, PlannerKey
+from cluster.fleet.planner_key import LONE_LOOKS, YIELDED_LOOKS, PlannerHolder, PlannerKey
+from cluster.fleet.thresholds import DEAF_WINDOWS
 from cluster.members.host_lease import HostLease
 from cluster.tests.coordinations import Hosts, simulated_hosts
 from cluster.tests.fleet.fleets import SmallFleet
@@ -171,6 +172,86 @@ async def test_a_planner_that_was_stopped_changes_nothing_with_an_old_plan(hosts
     assert await one.key.hold()
     assert isinstance(await one.apply(made.changes[0], old), Conflict)
     assert isinstance(await one.apply(made.changes[0], one.key.conditions), Done)
+
+
+def quiet_fleet() -> SmallFleet:
+    """Half of its hosts and one more are silent."""
+    fleet = hot_fleet()
+    fleet.silent = {"a", "b", "c"}
+    return fleet
+
+
+async def test_a_planner_that_hears_few_hosts_lets_another_one_plan(hosts: Hosts) -> None:
+    """Its own clock may be wrong, and nobody would plan as long as it has the key."""
+    fleet = quiet_fleet()
+    one, other = Process(hosts, "a", fleet), Process(hosts, "b", fleet)
+    with capture_logs() as lines:
+        await one.ticks(DEAF_WINDOWS - 1)
+        assert one.planner.gave_up == 0
+        await one.ticks(1)
+    assert not one.key.is_held
+    assert [each["windows"] for each in lines if each["event"] == "manager_gave_up"] == [6]
+    assert one.planner.gave_up == 1
+    assert one.planner.shown.plan is None
+    fleet.silent = set()  # the other one hears all
+    assert not await one.key.hold()  # others go first
+    await other.ticks(5)
+    assert other.planner.shown.plan is not None
+    assert not await one.key.hold()
+
+
+async def test_a_planner_that_hears_half_of_the_hosts_goes_on(hosts: Hosts) -> None:
+    fleet = hot_fleet()
+    fleet.silent = {"a", "b"}
+    process = Process(hosts, "a", fleet)
+    await process.ticks(DEAF_WINDOWS - 1)
+    fleet.silent = {"a", "b", "c"}
+    await process.ticks(DEAF_WINDOWS - 1)
+    fleet.silent = {"a", "b"}
+    await process.ticks(DEAF_WINDOWS)
+    assert process.key.is_held
+    assert process.planner.gave_up == 0
+
+
+async def test_a_planner_that_cannot_read_the_records_gives_the_key_up(hosts: Hosts) -> None:
+    process = Process(hosts, "a", hot_fleet())
+    process.away = True
+    await process.ticks(DEAF_WINDOWS)
+    assert not process.key.is_held
+
+
+async def test_who_gave_the_key_up_takes_it_again_if_nobody_else_is_left(hosts: Hosts) -> None:
+    process = Process(hosts, "a", quiet_fleet())
+    await process.ticks(DEAF_WINDOWS)
+    held = [await process.key.hold() for _ in range(LONE_LOOKS + 1)]
+    assert held == [False] * (LONE_LOOKS - 1) + [True] * 2
+
+
+async def test_who_gave_the_key_up_takes_it_like_others_after_a_while(hosts: Hosts) -> None:
+    fleet = quiet_fleet()
+    one, other = Process(hosts, "a", fleet), Process(hosts, "b", fleet)
+    await one.ticks(DEAF_WINDOWS)
+    assert await other.key.hold()
+    for _ in range(YIELDED_LOOKS - 1):
+        assert not await one.key.hold()
+    await other.lease.release()
+    assert await one.key.hold()
+
+
+async def test_a_key_whose_end_was_not_written_is_held_on(hosts: Hosts) -> None:
+    process = Process(hosts, "a", quiet_fleet())
+    await process.ticks(1)
+
+    class Away:
+        async def commit(self, transaction: Transaction) -> Outcome:
+            return Unavailable("away")
+
+    away: Any = Away()
+    process.key._coordination = away
+    await process.key.give_up()
+    process.key._coordination = process.coordination
+    assert not process.key.is_held
+    assert await process.key.hold()
 
 
 class Unsure:

@@ -11,7 +11,7 @@ import pytest
 from cluster.coordination.coordination import Outcome, Transaction, Unavailable, Unknown
 from cluster.fleet.loads import PartLoad
 from cluster.fleet.peaks import KnownPeaks
-from cluster.fleet.plan_records import MANAGER, PEAKS, Mode
+from cluster.fleet.plan_records import MANAGER, PEAKS, Mode, PlanRecords, Seen
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.planner import NotNow
 from cluster.fleet.reasons import Why, reason
@@ -179,6 +179,58 @@ async def test_a_manager_without_the_key_writes_no_peaks(world: World) -> None:
     assert (await world.b.manager.read()).peaks == kept
     assert kept is not None
     assert (await world.now(queue)).arn not in kept.by_queue  # it is whole
+
+
+async def test_a_manager_that_loses_the_key_amid_a_tick_writes_nothing(world: World) -> None:
+    """Nobody has the key then, which is no reason to write without it."""
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
+    await world.now(queue)
+    await world.ticks(1)
+    before = await world.b.manager.read()
+    assert len(before.made) == 1
+    world.now_ms += 3_600_000  # its record, and the peaks, are due
+    losing: Any = Losing(world.a.manager._parts.records, world.a)
+    world.a.manager._parts = world.a.manager._parts._replace(records=losing)
+
+    await world.ticks(1, world.a)
+
+    after = await world.b.manager.read()
+    assert after.holder is None
+    assert (after.made, after.peaks) == (before.made, before.peaks)
+    assert not world.a.manager.has_key
+
+
+class Losing:
+    """The records, to a host whose lease ends when it has read them."""
+
+    def __init__(self, records: PlanRecords, process: Process) -> None:
+        self._records, self._process = records, process
+        self.forget, self.keep_peaks = records.forget, records.keep_peaks
+
+    async def read(self) -> Seen | Unavailable:
+        found = await self._records.read()
+        await self._process.lease.release()
+        return found
+
+
+async def test_a_host_that_hears_nobody_lets_another_one_plan(world: World) -> None:
+    """Its clock is ahead, so that all reports, and its own with them, are old."""
+    await world.ticks(2)
+    assert (world.a.manager.has_key, world.b.manager.has_key) == (True, False)
+    read = world.a.manager._parts.records.read
+
+    async def old() -> Seen | Unavailable:
+        found = await read()
+        return found if isinstance(found, Unavailable) else found._replace(loads=())
+
+    reading: Any = world.a.manager._parts.records
+    reading.read = old
+    await world.ticks(6)
+    assert world.a.manager.planner.gave_up == 1
+    await world.ticks(6)
+    assert (world.a.manager.has_key, world.b.manager.has_key) == (False, True)
 
 
 async def test_peaks_that_cannot_be_read_are_named_and_known_anew(world: World) -> None:

@@ -69,6 +69,94 @@ def test_a_queue_of_forty_percent_is_split_on_a_busy_shard_only() -> None:
     assert change.reason.why is Why.HOT_SHARD
 
 
+def far_fleet(asked: float = 0.45, others: float = 0.3, **queue: bool) -> SmallFleet:
+    """Cluster a is far above the mean, and has a warm queue."""
+    fleet = SmallFleet()
+    for shard in range(12):
+        fleet.other[shard] = others if shard < 3 else 0.2
+    fleet.queue("q", 0, **queue)
+    fleet.ask("q", 0, asked)
+    return fleet
+
+
+def test_a_warm_queue_of_a_cluster_far_above_the_mean_is_split_after_a_minute() -> None:
+    """Whole parts could leave two at a time only, and none would find a place below the mean."""
+    fleet = far_fleet()
+    fleet.report(60)
+    assert not fleet.plan().changes
+    fleet.report(10)
+    (change,) = fleet.plan().changes
+    assert (change.kind, change.reason.why, change.drains) == (Kind.SPLIT, Why.WARM_QUEUE, ())
+    assert change.taken == change.given == (0.225,)
+    assert str(change.reason) == (
+        "the queue asked for 20% of a loop or more in each of three windows, and cluster a has 45% "
+        "where the mean is 26%"
+    )
+
+
+def test_a_warm_queue_elsewhere_stays_whole() -> None:
+    """There it would be changed for nothing, ten minutes before it may be hot."""
+    fleet = far_fleet(asked=0.35, others=0.2)
+    fleet.report(170)
+    assert not fleet.plan().changes
+
+
+def test_a_queue_that_is_not_warm_is_moved_from_a_cluster_far_above_the_mean() -> None:
+    fleet = far_fleet(asked=0.19, others=0.4)
+    fleet.report(70)
+    (change,) = fleet.plan().changes
+    assert (change.kind, change.reason.why) == (Kind.MOVE, Why.UNEVEN)
+
+
+@pytest.mark.parametrize("queue", [{"is_fifo": True}, {"can_split": False}])
+def test_a_warm_queue_that_is_fifo_or_stays_whole_is_not_split(queue: dict[str, bool]) -> None:
+    """All parts of a FIFO queue would be replaced. It is not hot, so its owner hears nothing."""
+    fleet = far_fleet(**queue)
+    fleet.report(190)
+    made = fleet.plan()
+    assert not of_kind(made, Kind.SPLIT)
+    assert not warnings(made)
+
+
+def test_no_more_warm_queues_are_split_than_the_cluster_has_too_much() -> None:
+    fleet = far_fleet(asked=0.3, others=0.12)
+    for shard in range(3, 12):
+        fleet.other[shard] = 0.1 if shard < 6 else 0.25
+    fleet.queue("r", 1)
+    fleet.ask("r", 0, 0.22)
+    fleet.report(70)
+    assert [each.queue for each in of_kind(fleet.plan(), Kind.SPLIT)] == ["q"]
+    fleet.ask("r", 0, 0.29)
+    fleet.report(30)
+    assert [each.queue for each in of_kind(fleet.plan(), Kind.SPLIT)] == ["q", "r"]
+
+
+def test_a_warm_queue_is_not_split_to_clusters_that_are_uneven_then() -> None:
+    fleet = far_fleet(others=0.235)
+    for shard in range(3, 12):
+        fleet.other[shard] = 0.275
+    fleet.report(70)
+    made = fleet.plan()
+    assert not of_kind(made, Kind.SPLIT)
+    assert ("split", "q", Why.NO_ROOM) in refusals(made)
+
+
+def test_a_queue_of_many_parts_is_not_split_for_being_warm() -> None:
+    fleet = far_fleet(asked=0.3)
+    fleet.records.put(fleet.records.queues.pop("q")._replace(queue_id="x"))
+    fleet.queue("q", 0, 3, 6, 9)
+    fleet.report(70)
+    assert not of_kind(fleet.plan(), Kind.SPLIT)
+
+
+def test_a_warm_queue_whose_host_is_silent_for_long_is_left_alone() -> None:
+    """Its shard was reported, and its part is forgotten after half an hour."""
+    fleet = far_fleet()
+    fleet.report(70)
+    fleet.history.parts.clear()
+    assert not of_kind(fleet.plan(), Kind.SPLIT)
+
+
 def test_many_idle_messages_are_no_reason() -> None:
     """Ten million messages that nobody asks for gain nothing from parts."""
     fleet = SmallFleet()

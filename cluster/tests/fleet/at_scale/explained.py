@@ -22,13 +22,16 @@ class Explained:
     def __init__(self, run: Simulation, steps: int) -> None:
         """`steps` are those of ten minutes."""
         self._run = run
+        self._plans = 0
+        self._planned: deque[int] = deque(maxlen=steps)
         self._refused: list[tuple[str, str]] = []
         self._refusals: deque[list[tuple[str, str]]] = deque(maxlen=steps)
         self._loads: deque[dict[str, dict[str, float]]] = deque(maxlen=steps)
         """The load of each cluster by queue."""
 
     def refused(self, made: Plan) -> None:
-        """The refusals of a plan of this step."""
+        """A plan of this step, with its refusals."""
+        self._plans += 1
         self._refused += [
             (each.of, f"{each.wanted} {each.reason.why.value}") for each in made.refusals
         ]
@@ -38,6 +41,8 @@ class Explained:
         run = self._run
         self._refusals.append(self._refused)
         self._refused = []
+        self._planned.append(self._plans)
+        self._plans = 0
         cluster_of = run.records.fleet().cluster_of
         loads: dict[str, dict[str, float]] = {}
         for shard, parts in run.clusters.parts.items():
@@ -59,7 +64,7 @@ class Explained:
         return [
             f"{hours:.2f} h: {cluster} had {greatest:.2f} of {mean:.2f}, "
             f"{greatest / mean:.2f} times; queues below 0.3 %: {others:.2f} loops; "
-            f"refused: {refused}",
+            f"{sum(self._planned)} plans; refused: {refused}",
             *(
                 f"  {self._of_queue(queue_id, cluster)}"
                 for queue_id, _ in loads.most_common(_NAMED)

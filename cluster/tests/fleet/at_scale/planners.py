@@ -9,6 +9,7 @@ from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import HostLoad
 from cluster.fleet.plan import Plan, plan
 from cluster.fleet.plan_table import Change
+from cluster.fleet.thresholds import DEAF_WINDOWS
 from cluster.tests.fleet.made_fleet_records import FleetRecords
 
 _PEAKS_MS = 60_000
@@ -55,6 +56,7 @@ class PlannerModel:
         """Take the key, from whoever has it."""
         self._records.term += 1
         self.term = self._records.term
+        self._history.deaf = 0
         if self._records.peaks is not None:
             self._history.peaks.learn(self._records.peaks)
 
@@ -70,6 +72,11 @@ class PlannerModel:
     @property
     def _has_key(self) -> bool:
         return self._records.term == self.term
+
+    @property
+    def gives_up(self) -> bool:
+        """True if it has the key, and lets another one take it since it hears too few hosts."""
+        return self._has_key and self._history.deaf >= DEAF_WINDOWS
 
     def tick(self, now_ms: int, bugs: Bugs, apply: Apply) -> Plan | None:
         """Plan and make the changes, first those that it had in hand when it was stopped."""

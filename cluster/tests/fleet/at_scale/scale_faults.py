@@ -85,8 +85,11 @@ class Faults:
     def _disturb_planners(self) -> None:
         run, chance = self._run, self._chance
         for holder, other in (run.planners, reversed(run.planners)):
-            if holder.term == run.records.term and holder.stopped_until_ms > run.now_ms:
+            is_stopped = holder.stopped_until_ms > run.now_ms
+            if holder.term == run.records.term and is_stopped:
                 other.take()  # its lease ended
+            elif holder.gives_up and other.stopped_until_ms <= run.now_ms:
+                other.take()
         if self._happens(_BLIND_S):
             self._blind_until_ms = run.now_ms + chance.randrange(60, 600) * 1000
         if not self._happens(_PLANNER_S):
