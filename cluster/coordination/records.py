@@ -96,10 +96,10 @@ class Records:
         self._shown_s = shown_s
         self._listeners: list[OnView] = []
         self._writing = asyncio.Lock()
-        self._watched = 0
-        """The revision that the watch reported last."""
-        self._adopted = 0
-        """The revision that was read last, ahead of the watch."""
+        self._watched = self.view
+        """The records as the watch reported them: the view may have been read ahead of it."""
+        self._restored = 0
+        """Counts the times that the watch went back, since etcd was restored."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         """Revisions that changes wait for."""
         self._reading: set[asyncio.Task[None]] = set()
@@ -117,8 +117,7 @@ class Records:
         records = cls(coordination, away, shown_s)
         try:
             found = await records._read()
-            records._watched = found.revision
-            records.view = _view_of(found)
+            records.view = records._watched = _view_of(found)
             await coordination.watch(found, records._on_change)
         except BaseException:
             await coordination.close()
@@ -153,12 +152,12 @@ class Records:
     async def refresh(self) -> None:
         """Read all records that were committed before this call, ahead of the watch. Raises
         `away`."""
-        found = await self._read()
+        while True:
+            restored, found = self._restored, await self._read()
+            if restored == self._restored:
+                break  # else they may be from before etcd was restored
         if found.revision > self.view.revision:
-            self._adopted = found.revision
-            before, view = self.view.records, _view_of(found)
-            keys = before.keys() | view.records.keys()
-            self._show(view, {key for key in keys if before.get(key) != view.records.get(key)})
+            self._show_other(_view_of(found))
 
     def refresh_soon(self, then: Callable[[bool], None]) -> None:
         """The same without waiting; `then` is called with False if that failed."""
@@ -184,11 +183,7 @@ class Records:
 
     def _on_change(self, change: Change) -> None:
         """Apply a change that the watch reports."""
-        was, self._watched = self._watched, change.revision
-        # A difference, or a step back after etcd was restored, counts for more than what was read.
-        if change.revision <= self._adopted and change.revision > was and not change.revisions:
-            return
-        records = self.view.records
+        before, records = self._watched, self._watched.records
         if change.records:
             records = dict(records)
             for key, value in change.records.items():
@@ -196,7 +191,20 @@ class Records:
                     records.pop(key, None)
                 else:
                     records[key] = Record(key, value, change.revision_of(key))
-        self._show(View(change.revision, records), change.records.keys())
+        self._watched = View(change.revision, records)
+        self._restored += change.revision < before.revision
+        # A difference, or a step back after etcd was restored, counts for more than what was read.
+        if before.revision < change.revision <= self.view.revision and not change.revisions:
+            return
+        if self.view is before:
+            self._show(self._watched, change.records.keys())
+        else:
+            self._show_other(self._watched)
+
+    def _show_other(self, view: View) -> None:
+        before = self.view.records
+        keys = before.keys() | view.records.keys()
+        self._show(view, {key for key in keys if before.get(key) != view.records.get(key)})
 
     def _show(self, view: View, changed: Collection[str]) -> None:
         self.view = view

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from cluster.catalog.host_records import FILE_NAME
-from cluster.coordination.coordination import Record, Snapshot
+from cluster.coordination.coordination import Change, OnChange, Record, Snapshot
 from cluster.coordination.etcd_client import Access
-from cluster.coordination.records import Draft, Records
+from cluster.coordination.records import Draft, Records, View
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import KeysAway
 from cluster.tests.coordinations import Hosts, until
@@ -220,6 +220,96 @@ async def test_an_etcd_that_was_restored_takes_its_records_back() -> None:
     finally:
         await records.close()
         await hosts.close()
+
+
+async def test_after_a_restore_a_host_that_had_read_ahead_hears_of_all_changes() -> None:
+    random = Random(3)
+    etcd = SimulatedEtcd(random)
+    hosts = Hosts(Access(etcd.endpoints), lambda: SimulatedWire(etcd, random))
+    records, other = [await Records.open(hosts.host(), KeysAway) for _ in range(2)]
+    try:
+        await put(other, "key", b"enabled")
+        copy = etcd.copy()
+        for number in range(20):
+            await put(other, "late", b"%d" % number)
+        await read_ahead(records, other)
+        etcd.restore(copy)
+        await until(lambda: values(records) == values(other) == {"key": b"enabled"})
+
+        await put(other, "key", b"disabled")
+
+        await until(lambda: values(records) == {"key": b"disabled"})
+    finally:
+        await records.close()
+        await other.close()
+        await hosts.close()
+
+
+async def read_ahead(records: Records, other: Records) -> None:
+    """Read what another host wrote before the watch reports it, and hear of it then."""
+    reported = 0
+
+    def count(_: View, changed: Collection[str]) -> None:
+        nonlocal reported
+        reported += bool(changed)
+
+    records.subscribe(count)
+    while True:
+        before = reported
+        writing = asyncio.create_task(put(other, "late", secrets.token_bytes(4)))
+        while reported == before:
+            await records.refresh()
+        is_ahead = records._watched.revision < records.view.revision
+        await writing
+        if is_ahead:
+            break
+    await until(lambda: records._watched.revision >= records.view.revision)
+
+
+class Scripted(MemoryCoordination):
+    """Reports what a test says."""
+
+    async def watch(self, after: Snapshot, on_change: OnChange) -> None:
+        self.on_change = on_change
+
+
+async def test_a_difference_that_is_older_than_what_was_read_hides_nothing_later() -> None:
+    coordination = Scripted()
+    coordination.records["key"] = Record("key", b"enabled", 5)
+    coordination.revision = 5
+    records = await Records.open(coordination, KeysAway)
+    coordination.records["key"] = Record("key", b"disabled", 10)
+    coordination.revision = 10
+    await records.refresh()
+
+    coordination.on_change(Change(9, {"key": b"enabled"}, {"key": 8}))
+    coordination.on_change(Change(10, {"key": b"disabled"}))
+    coordination.on_change(Change(11, {"other": b"1"}))
+
+    assert values(records) == {"key": b"disabled", "other": b"1"}
+    assert records.view.records["key"].revision == 10
+
+
+async def test_what_was_read_before_a_restore_does_not_come_back() -> None:
+    coordination = Scripted()
+    records = await Records.open(coordination, KeysAway)
+    coordination.on_change(Change(20, {"key": b"enabled", "late": b"1"}))
+    late = Snapshot(25, [Record("key", b"enabled", 20), Record("late", b"2", 25)])
+    restored = Snapshot(11, [Record("key", b"disabled", 11)])
+    answers = [late, restored]
+
+    async def read_all() -> Snapshot:
+        answer = answers.pop(0)
+        if answer is late:  # the watch hears first
+            coordination.on_change(Change(10, {"key": b"enabled", "late": None}, {"key": 5}))
+        return answer
+
+    coordination.read_all = read_all  # type: ignore[method-assign]
+    await records.refresh()
+    coordination.on_change(Change(11, {"key": b"disabled"}))
+
+    assert values(records) == {"key": b"disabled"}
+    assert not answers
 
 
 async def test_records_of_several_kinds_are_in_one_file(tmp_path: Path) -> None:
