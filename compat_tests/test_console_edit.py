@@ -168,3 +168,25 @@ def test_the_editor_has_no_findings_and_fits_a_phone(browser: Any, opened: NodeP
 
     tab.check_looks(390, height=800)
     assert tab.faults == []
+
+
+def test_a_refused_target_leaves_what_was_typed(browser: Any, opened: NodeProcess) -> None:
+    make_dead_letters(sqs(opened), "mistyped", "a")
+    tab = editor(browser, opened, "mistyped")
+    refusal = tab.page.locator("#notices").get_by_text("queue does not exist")
+    tab.fill("Body", "a long text")
+    tab.fill("To the queue", "mistypde")
+    tab.press("Send the copy")
+    refusal.wait_for()
+    expect(tab.page.get_by_label("Body")).to_have_value("a long text")
+    tab.fill("To the queue", "mistyped")
+    tab.press("Send the copy")
+    tab.see(SENT)
+
+    tab.go("/queues/mistyped-dead/redrive")
+    tab.fill("Reason", "the reason")
+    tab.fill("To", "mistypde")
+    tab.press("Dry run")
+    refusal.wait_for()
+    expect(tab.page.get_by_label("Reason")).to_have_value("the reason")
+    assert tab.faults == []

@@ -58,7 +58,7 @@ def hold(tab: Tab, owner: str, reference: str) -> str:
 def delete(tab: Tab) -> None:
     tab.press("Delete")
     tab.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    tab.see("deleted, 0 kept.")
+    tab.see("deleted.")
 
 
 def see_states(tab: Tab, *expected: str) -> None:

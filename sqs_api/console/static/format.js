@@ -33,6 +33,16 @@ export function count(number) {
   return number === null || number === undefined ? "?" : number.toLocaleString("en");
 }
 
+/** The result of a change of messages, in a sentence; `kept` ones are in another state meanwhile. */
+export function changedText(/** @type {string} */ what, /** @type {number} */ changed, /** @type {number} */ kept) {
+  return `${count(changed)} ${what}${kept ? `, ${count(kept)} not: in another state, or gone` : ""}.`;
+}
+
+/** The result of an undone delete. */
+export function backText(/** @type {number} */ undeleted, /** @type {number} */ gone) {
+  return `${count(undeleted)} ${undeleted === 1 ? "is" : "are"} back.${gone ? ` Gone: ${count(gone)}.` : ""}`;
+}
+
 export function rate(perSecond) {
   if (perSecond === null) return "";
   if (perSecond === 0) return "0";

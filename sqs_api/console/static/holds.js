@@ -3,7 +3,7 @@
 import { ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, notice, submit, undoNotice } from "./dom.js";
-import { count } from "./format.js";
+import { backText, changedText, count } from "./format.js";
 
 export const UNDO_S = 60;
 const HOLD = "holdfast:HoldMessages";
@@ -64,7 +64,7 @@ function deletion(name, sequences) {
 async function remove(name, sequences, done, fail) {
   const path = ofQueue(name, "/messages/delete");
   const answer = await post(path, { sequences, undo_s: UNDO_S });
-  undoNotice(`${answer.deleted} deleted, ${answer.kept} kept.`, UNDO_S, async () => {
+  undoNotice(changedText("deleted", answer.deleted, answer.kept), UNDO_S, async () => {
     try {
       await undelete(name, sequences);
       await done();
@@ -79,13 +79,13 @@ async function remove(name, sequences, done, fail) {
 
 async function undelete(name, sequences) {
   const answer = await post(ofQueue(name, "/messages/undelete"), { sequences });
-  notice(`${answer.undeleted} are back.${answer.gone ? ` ${answer.gone} are gone.` : ""}`);
+  notice(backText(answer.undeleted, answer.gone));
   return true;
 }
 
 async function release(name, sequences) {
   const answer = await post(ofQueue(name, "/messages/release"), { sequences });
-  notice(`${answer.released} released, ${answer.kept} kept.`);
+  notice(changedText("released", answer.released, answer.kept));
   return true;
 }
 
@@ -106,7 +106,7 @@ function hold(name, sequences) {
       const content = { sequences, owner: owner.value || null, reference: reference.value };
       try {
         const answer = await post(ofQueue(name, "/messages/hold"), content);
-        notice(`${answer.held} held, ${answer.kept} kept.`);
+        notice(changedText("held", answer.held, answer.kept));
         close(true);
       } catch (error) {
         dialog.remove();

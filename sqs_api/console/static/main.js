@@ -132,7 +132,7 @@ function fail(error) {
     shown.abort();
     leave();
     showSignIn(view, error.message, showAnew);
-  } else if (view.childElementCount === 0 || error.status === 404 || error.endsScreen) {
+  } else if (view.childElementCount === 0 || error.endsScreen) { // what is refused else leaves what was typed
     fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message),
       el("p", { class: "actions" }, button("Try again", showAnew), link("All queues", "#/queues", { class: "button" })));
   } else {

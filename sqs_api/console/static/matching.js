@@ -4,7 +4,7 @@
 import { ofQueue, post, question } from "./api.js";
 import { button, el, field, form, link, notice, patch, submit, undoNotice } from "./dom.js";
 import { numbered } from "./filters.js";
-import { count } from "./format.js";
+import { backText, changedText, count } from "./format.js";
 import { UNDO_S } from "./holds.js";
 
 const HELD_MAX = 1000;
@@ -105,7 +105,7 @@ export class Matching {
   async hold(owner, reference) {
     const sums = { held: 0, kept: 0 };
     await this.change("/hold", { owner, reference }, (step) => add(sums, step),
-      () => `${count(sums.held)} held, ${count(sums.kept)} kept.`);
+      () => changedText("held", sums.held, sums.kept));
   }
 
   async remove(waiting) {
@@ -113,7 +113,7 @@ export class Matching {
     const sums = { deleted: 0, kept: 0 };
     /** @type {number[]} */
     const sequences = [];
-    const text = () => `${count(sums.deleted)} deleted, ${count(sums.kept)} kept.`;
+    const text = () => changedText("deleted", sums.deleted, sums.kept);
     const isDone = await this.change("/delete", { undo_s: undoS }, (step) => {
       add(sums, step);
       sequences.push(...step.sequences);
@@ -124,7 +124,7 @@ export class Matching {
   async undelete(sequences) {
     try {
       const answer = await post(ofQueue(this.queue.name, "/messages/undelete"), { sequences });
-      notice(`${count(answer.undeleted)} are back.${answer.gone ? ` ${count(answer.gone)} are gone.` : ""}`);
+      notice(backText(answer.undeleted, answer.gone));
       await this.done();
       return true;
     } catch (error) {

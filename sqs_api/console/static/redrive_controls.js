@@ -33,8 +33,7 @@ export function undoOf(name, redrive, /** @type {Heard} */ heard, properties = {
 }
 
 function undoButton(label, name, redrive, heard, properties) {
-  const text = `Of ${count(redrive.moved)} moved messages, those that were not received return to `
-    + `${name}. The others stay where they are.`
+  const text = `The moved messages that nobody has received return to ${name}. The others stay where they are.`
     + (redrive.edit ? " They return as they were edited." : "");
   const confirm = () => ["Undo the redrive?", text, "Return them"];
   return button(label, () => control(name, redrive, "undo", heard), { ...properties, busy: "Undoing …", confirm });
@@ -43,7 +42,7 @@ function undoButton(label, name, redrive, heard, properties) {
 async function control(name, { handle }, /** @type {Control} */ what, { changed, fail }) {
   try {
     const answer = await post(ofQueue(name, CONTROLS[what]), { handle });
-    if ("moved" in answer) notice(`Cancelled after ${answer.moved} messages.`);
+    if ("moved" in answer) notice(`Cancelled: ${count(answer.moved)} moved before.`);
     const refused = "refused" in answer ? answer.refused : {};
     for (const [target, reason] of Object.entries(refused))
       notice(`Not undone in ${target}: ${reason}`, "error");

@@ -6,7 +6,7 @@ import { test } from "node:test";
 process.env.TZ = "Europe/Stockholm"; // times are shown on the browser's clock
 globalThis.location = { origin: "https://queues.example" };
 
-const { bothTimes, bytes, count, dayOf, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
+const { backText, bothTimes, bytes, changedText, count, dayOf, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
@@ -322,6 +322,16 @@ test("yesterday is a day of this clock", () => {
   assert.equal(since, new Date(2026, 10, 24).getTime());
   assert.equal(until, new Date(2026, 10, 25).getTime());
 });
+
+cases("changedText", (given) => changedText(...given), [
+  [["deleted", 1200, 0], "1,200 deleted."],
+  [["held", 0, 1], "0 held, 1 not: in another state, or gone."],
+]);
+
+cases("backText", (given) => backText(...given), [
+  [[1, 0], "1 is back."],
+  [[1200, 3], "1,200 are back. Gone: 3."],
+]);
 
 cases("rangeText", ([name, value]) => rangeText(name, value), [
   [["VisibilityTimeout", "90"], "1m 30s; 0s to 12h"],
