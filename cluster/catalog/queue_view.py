@@ -32,6 +32,7 @@ from cluster.catalog.deleted_queues import KeptQueues
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.naming import parse_arn
+from visibility.contract.queue_policy import may_admit_everyone
 from visibility.contract.redrive_policies import redrive_allowed
 
 
@@ -83,6 +84,8 @@ class QueueView:
         self._by_id: dict[int, QueueDefinition] = {}
         self.split: dict[QueueName, QueueDefinition] = {}
         """Those with parts."""
+        self._admitting: set[QueueName] = set()
+        """Those whose policy may let in requests without a signature."""
         self._revisions: dict[str, int] = {}
         self._targets: dict[int, tuple[QueueDefinition, QueueDefinition | None]] = {}
         """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty
@@ -117,6 +120,11 @@ class QueueView:
     def accounts(self) -> int:
         """See `Definitions`."""
         return len(self._queues_of_account)
+
+    @property
+    def open_to_everyone(self) -> bool:
+        """False while no queue's policy can let in a request without a signature."""
+        return bool(self._admitting)
 
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
         """The queue with this id, None if it was deleted; a queue that can be restored counts as
@@ -284,6 +292,9 @@ class QueueView:
             if before is not None:
                 self._forget(before)
             self._count(entry, 1)
+            policy = entry.attributes.get("Policy")
+            if policy is not None and may_admit_everyone(policy):
+                self._admitting.add(name_of(entry))
             self._queues[name_of(entry)] = self._by_id[entry.queue_id] = entry
             if entry.parts:
                 self.split[name_of(entry)] = entry
@@ -313,6 +324,7 @@ class QueueView:
         self._count(queue, -1)
         del self._by_id[queue.queue_id]
         self.split.pop(name_of(queue), None)
+        self._admitting.discard(name_of(queue))
         for part in queue.parts[1:]:
             del self._by_id[part.queue_id]
 

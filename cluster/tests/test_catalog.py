@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -312,3 +313,24 @@ async def test_the_highest_id_counts_deleted_queues(file: CatalogFile) -> None:
     await file.catalog.delete_queue(file.catalog.queue(*owner("b")))
 
     assert (await file.reopen()).highest_queue_id == 2
+
+
+async def test_the_catalog_knows_whether_a_policy_may_admit_everyone(file: CatalogFile) -> None:
+    everyone, someone = [
+        {"Policy": json.dumps({"Statement": [grant | {"Principal": {"AWS": principal}}]})}
+        for grant in [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
+        for principal in ("*", ACCOUNT)
+    ]
+    one = await file.catalog.create_queue(owner("one"), someone, {})
+    seen = [file.catalog.open_to_everyone]
+    two = await file.catalog.create_queue(owner("two"), everyone, {})
+    seen.append(file.catalog.open_to_everyone)
+    await file.catalog.set_attributes(one, everyone)
+    await file.catalog.set_attributes(two, someone)
+    seen.append(file.catalog.open_to_everyone)
+    await file.reopen()
+    seen.append(file.catalog.open_to_everyone)
+    await file.catalog.delete_queue(file.catalog.queue(*owner("one")))
+    seen.append(file.catalog.open_to_everyone)
+
+    assert seen == [False, True, True, True, False]

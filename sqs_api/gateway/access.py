@@ -265,6 +265,11 @@ class Access:
         arn = f"arn:aws:sqs:{parsed.region}:{parsed.account}:{parsed.name}"
         request.check(permission, arn, parsed.account, self._catalog.queue_of_arn(arn))
 
+    @property
+    def may_admit_nobody(self) -> bool:
+        """False while `nobody_may` refuses every request."""
+        return self._enforced and self._catalog.open_to_everyone
+
     def nobody_may(
         self, operation: Operation, sender: Sender, headers: Mapping[bytes, bytes]
     ) -> Caller:

@@ -202,6 +202,8 @@ class Gateway:
                 return
             decoded = decode_request(method, target, headers, body)
         except MissingAuthenticationToken as unsigned:
+            if not self._access.may_admit_nobody:
+                raise  # before a stranger's body is read, which may take long
             try:
                 decoded = decode_request(method, target, headers, body)
                 caller = self._admit_unsigned(decoded, exchange.client, headers)

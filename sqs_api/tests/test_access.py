@@ -14,6 +14,7 @@ from auth.caller import Caller
 from auth.identities import Identities, User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, read_policy
+from sqs_api.protocol.codec import Decoded, decode_request
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
@@ -486,6 +487,34 @@ async def test_nobody_is_served_only_where_the_policy_says_so(
     assert await statuses() == [200, 403, 403, 403, 403]
     refused = (await service.ask(request("ReceiveMessage"))).body
     assert b"Request is missing Authentication Token" in refused
+
+
+@pytest.mark.parametrize("protocol", ["json", "query"])
+async def test_the_body_of_a_stranger_is_not_decoded_unless_a_policy_may_let_it_in(
+    service: Service, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[bytes] = []
+
+    def note(method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Decoded:
+        if b"who" not in headers:
+            decoded.append(body)
+        return decode_request(method, target, headers, body)
+
+    monkeypatch.setattr("sqs_api.gateway.gateway.decode_request", note)
+    make = json_request if protocol == "json" else query_request
+    asked = make("SendMessage", QueueUrl=QUEUE + "2", MessageBody="x")
+    expected = b"Request is missing Authentication Token"
+
+    closed = await service.ask(asked)
+    assert (closed.status, expected in closed.body, decoded) == (403, True, [])
+    await _set_policy(service, _grant("*"))
+    open_ = await service.ask(asked)
+    assert (open_.status, open_.headers.keys()) == (403, closed.headers.keys())
+    assert expected in open_.body
+    assert len(decoded) == 1
+    await _set_policy(service)
+    await service.ask(asked)
+    assert len(decoded) == 1
 
 
 async def test_a_policy_that_denies_everything_can_be_repaired_by_the_account(

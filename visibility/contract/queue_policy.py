@@ -41,6 +41,20 @@ _PRINCIPALS = {
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
+class _WhoseStatement(msgspec.Struct, rename="pascal"):
+    """Whom a statement of a stored policy is about."""
+
+    effect: str
+    principal: Any = None
+    not_principal: Any = None
+
+
+class _Principals(msgspec.Struct, rename="pascal"):
+    """The same of a whole policy."""
+
+    statement: _WhoseStatement | list[_WhoseStatement] = []
+
+
 def check_policy(text: str) -> Policy:
     """The policy in a text. Raises OverLimit, InvalidAttributeValue."""
     if len(text.encode(errors="replace")) > limits.POLICY_BYTES_MAX:
@@ -68,6 +82,19 @@ def check_policy_of_queue(text: str) -> None:
     members_of_each = [given] if isinstance(given, dict) else given
     for statement, members in zip(policy.statements, members_of_each, strict=True):
         _check_statement(statement, members)
+
+
+def may_admit_everyone(text: str) -> bool:
+    """False if no statement of a stored policy lets a request without a signature do anything.
+
+    Reads no more than that needs: it is asked of every queue. True may be wrong, for actions,
+    conditions and resources are not looked at.
+    """
+    try:
+        statements = msgspec.json.decode(text, type=_Principals).statement
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False  # a policy that cannot be read denies everything
+    return any(map(_admits_everyone, statements if isinstance(statements, list) else [statements]))
 
 
 def statements_without_effect(text: str, queue_arn: str) -> list[str]:
@@ -99,6 +126,17 @@ def _check_statement(statement: Statement, members: dict[str, Any]) -> None:
         and _are_well_formed(members["Principal" if "Principal" in members else "NotPrincipal"])
     ):
         raise _invalid()
+
+
+def _admits_everyone(statement: _WhoseStatement) -> bool:
+    """True for an Allow whose Principal names everyone, or whose NotPrincipal does not."""
+    is_spared = statement.principal is None
+    named = statement.not_principal if is_spared else statement.principal
+    everyone = named == "*"
+    if isinstance(named, dict):
+        given = named.get("AWS")
+        everyone = given == "*" or (isinstance(given, list) and "*" in given)
+    return statement.effect == "Allow" and everyone is not is_spared
 
 
 def _anything(text: str) -> str:

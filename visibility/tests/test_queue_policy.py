@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import pytest
 
+from auth.policy import AccessQuestion, Principal, decide
+from auth.policy_document import Kind, PolicyRefused, read_policy
 from visibility.contract.errors import InvalidAttributeValue, OverLimit
-from visibility.contract.queue_policy import check_policy_of_queue, statements_without_effect
+from visibility.contract.queue_policy import (
+    check_policy_of_queue,
+    may_admit_everyone,
+    statements_without_effect,
+)
 
 ACCOUNT = "123456789012"
 ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
@@ -214,6 +221,48 @@ def test_too_much_is_over_the_limit_in_the_words_of_aws() -> None:
         with pytest.raises(OverLimit) as refusal:
             _check(*statements)
         assert refusal.value.message == message
+
+
+EVERYONE: list[Any] = ["*", {"AWS": "*"}, {"AWS": [ACCOUNT, "*"]}, {"Service": "a.b", "AWS": "*"}]
+SOMEONE: list[Any] = [
+    {"AWS": ACCOUNT},
+    {"AWS": [ACCOUNT, f"{NAMED}:root"]},
+    {"Service": "s3.amazonaws.com"},
+    {"Service": "*"},
+    {"AWS": []},
+]
+
+
+@pytest.mark.parametrize("effect", ["Allow", "Deny"])
+@pytest.mark.parametrize("element", ["Principal", "NotPrincipal"])
+@pytest.mark.parametrize("named", EVERYONE + SOMEONE)
+def test_policies_that_may_admit_everyone_are_those_that_admit_nobody_in_particular(
+    effect: str, element: str, named: Any
+) -> None:
+    statement = WITHOUT_PRINCIPAL | {"Effect": effect, element: named}
+    nobody = Principal("anonymous", "", "ANONYMOUS")
+    asked = AccessQuestion(nobody, "sqs:SendMessage", ARN, ACCOUNT, dict)
+    expected = effect == "Allow" and (named in EVERYONE) is (element == "Principal")
+    for statements in (
+        statement,
+        [statement],
+        [GRANT | {"Principal": {"AWS": "2" * 12}}, statement],
+    ):
+        text = json.dumps({"Statement": statements})
+
+        assert decide(asked, (), read_policy(text, Kind.QUEUE)).allowed is expected
+        assert may_admit_everyone(text) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "null", "[]", "{}", '{"Statement": [3]}', "\udc00", "[" * 100_000]
+    + [json.dumps({"Statement": [GRANT | {"Effect": effect}]}) for effect in (None, 1, "Maybe")],
+)
+def test_what_has_no_effect_or_cannot_be_read_admits_nobody(text: str) -> None:
+    assert not may_admit_everyone(text)
+    with contextlib.suppress(PolicyRefused):
+        assert not read_policy(text, Kind.QUEUE).statements
 
 
 def _without_effect(*statements: dict[str, Any]) -> list[str]:
