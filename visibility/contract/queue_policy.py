@@ -38,9 +38,21 @@ _PRINCIPALS = {
     ),
     "CanonicalUser": re.compile(r"[0-9a-f]{64}"),
 }
-_NAMES_EVERYONE = re.compile(r"\*|NotPrincipal|\\u")
-"""In each text with a statement for everyone; an escape may hide either."""
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
+
+
+class _WhoseStatement(msgspec.Struct, rename="pascal"):
+    """Whom a statement of a stored policy is about."""
+
+    effect: str
+    principal: Any = None
+    not_principal: Any = None
+
+
+class _Principals(msgspec.Struct, rename="pascal"):
+    """The same of a whole policy."""
+
+    statement: _WhoseStatement | list[_WhoseStatement] = []
 
 
 def check_policy(text: str) -> Policy:
@@ -73,20 +85,30 @@ def check_policy_of_queue(text: str) -> None:
 
 
 def may_admit_everyone(text: str | None) -> bool:
-    """True if a stored policy has a statement that may let in whoever does not sign; None is no
-    policy."""
-    if text is None or _NAMES_EVERYONE.search(text) is None:
+    """False if no statement of a stored policy lets a request without a signature do anything;
+    None is no policy.
+
+    Reads no more than that needs: it is asked of every queue. True may be wrong, for actions,
+    conditions and resources are not looked at.
+    """
+    if text is None:
         return False
     try:
-        statements = read_policy(text, Kind.QUEUE).statements
-    except PolicyRefused:
-        return False
-    return any(
-        each.allows
-        and each.principals is not None
-        and each.principals.everyone is not each.not_principals
-        for each in statements
-    )
+        statements = msgspec.json.decode(text, type=_Principals).statement
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False  # a policy that cannot be read denies everything
+    return any(map(_admits_everyone, statements if isinstance(statements, list) else [statements]))
+
+
+def _admits_everyone(statement: _WhoseStatement) -> bool:
+    """True for an Allow whose Principal names everyone, or whose NotPrincipal does not."""
+    is_spared = statement.principal is None
+    named = statement.not_principal if is_spared else statement.principal
+    everyone = named == "*"
+    if isinstance(named, dict):
+        given = named.get("AWS")
+        everyone = given == "*" or (isinstance(given, list) and "*" in given)
+    return statement.effect == "Allow" and everyone is not is_spared
 
 
 def statements_without_effect(text: str, queue_arn: str) -> list[str]:
