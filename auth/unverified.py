@@ -62,8 +62,20 @@ def refuse_browsers(
     if headers.get(b"origin") in allowed:
         return
     foreign = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
-    renamed = headers.get(b"user-agent", b"").startswith(b"Mozilla/") and not _LOOPBACK.fullmatch(
-        headers.get(b"host", b"")
-    )
+    renamed = _may_be_browser(headers) and not _LOOPBACK.fullmatch(headers.get(b"host", b""))
     if foreign or renamed or b"origin" in headers:
         raise AccessDenied("Requests of web pages are refused in open mode.")
+
+
+def _may_be_browser(headers: Mapping[bytes, bytes]) -> bool:
+    """True for what a browser sends to a host of any name, also if the page sets its User-Agent.
+
+    A page can change Accept-Language but not leave it out. Node's fetch sends it, too, with a
+    Sec-Fetch-Mode but no Sec-Fetch-Site: browsers send both or neither, and no page can set them.
+    """
+    is_node = b"sec-fetch-mode" in headers and b"sec-fetch-site" not in headers
+    return (
+        headers.get(b"user-agent", b"").startswith(b"Mozilla/")
+        or b"referer" in headers
+        or (b"accept-language" in headers and not is_node)
+    )

@@ -8,6 +8,15 @@ from auth.auth_errors import AccessDenied
 from auth.unverified import refuse_browsers
 
 BROWSER = b"Mozilla/5.0 (X11; Linux x86_64)"
+NODE = {
+    b"host": b"queue.example:9324",
+    b"accept": b"*/*",
+    b"accept-language": b"*",
+    b"sec-fetch-mode": b"cors",
+    b"user-agent": b"node",
+    b"accept-encoding": b"gzip, deflate",
+}
+"""What fetch of Node 22 sends."""
 
 
 @pytest.mark.parametrize(
@@ -15,7 +24,10 @@ BROWSER = b"Mozilla/5.0 (X11; Linux x86_64)"
     [
         {b"host": b"127.0.0.1:9324", b"user-agent": b"Boto3/1.44.5"},
         {b"host": b"queue.example:9324", b"user-agent": b"aws-cli/1.46.2"},
+        NODE,
+        NODE | {b"user-agent": b"undici"},
         {b"host": b"localhost:9324", b"user-agent": BROWSER},
+        {b"host": b"localhost:9324", b"accept-language": b"de", b"referer": b"http://localhost/"},
         {b"host": b"localhost:9324", b"user-agent": BROWSER, b"sec-fetch-site": b"none"},
         {},
     ],
@@ -46,6 +58,14 @@ def test_pages_of_allowed_origins_are_served_and_those_of_others_are_not(site: b
         {b"host": b"evil.example:9324", b"user-agent": BROWSER},
         {b"host": b"127.0.0.1.evil.example:9324", b"user-agent": BROWSER},
         {b"user-agent": BROWSER},
+        {b"host": b"evil.example:9324", b"user-agent": b"Boto3/1.44.5", b"accept-language": b"de"},
+        {b"host": b"evil.example:9324", b"accept-language": b"*"},
+        {b"host": b"evil.example:9324", b"accept-language": b""},
+        {b"host": b"evil.example:9324", b"referer": b"http://evil.example:9324/"},
+        {b"accept-language": b"de"},
+        NODE | {b"user-agent": BROWSER},
+        NODE | {b"referer": b"https://evil.example/"},
+        NODE | {b"sec-fetch-site": b"same-origin"},
     ],
 )
 def test_what_a_web_page_may_have_sent_is_refused(headers: dict[bytes, bytes]) -> None:

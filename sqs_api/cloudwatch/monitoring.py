@@ -41,6 +41,7 @@ from sqs_api.cloudwatch.requests import (
 )
 from sqs_api.cloudwatch.series import Points
 from sqs_api.cloudwatch.wires import (
+    BODY_BYTES_MAX,
     Members,
     Protocol,
     Written,
@@ -58,8 +59,6 @@ from visibility.contract.actions import Action, AnsweredBy
 from visibility.contract.errors import InternalError
 
 _ACTIONS = {name: Action(request, None, AnsweredBy.BOTH, ()) for name, request in REQUESTS.items()}
-_BODY_BYTES_MAX = 512 << 10
-"""Several times as much as 500 metrics take."""
 _POINTS = "cloudwatch:points"
 _NAMES = "cloudwatch:names"
 
@@ -165,8 +164,8 @@ class Monitoring(OtherService):
         """The signer, established before anything is read. Raises AuthError, MonitoringRefusal."""
         method, target, headers, body, *_ = request
         caller = self._authenticate(method, target, headers, body, self._wall_s())
-        if len(body) > _BODY_BYTES_MAX:
-            text = f"The request is larger than {_BODY_BYTES_MAX} bytes."
+        if len(body) > BODY_BYTES_MAX:
+            text = f"The request is larger than {BODY_BYTES_MAX} bytes."
             raise MonitoringRefusal("RequestEntityTooLarge", text, status=413)
         return caller
 

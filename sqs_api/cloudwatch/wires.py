@@ -30,10 +30,11 @@ from visibility.contract.errors import QueueError
 _SERVICE = b"GraniteServiceVersion20100801"
 _PATH = re.compile(rb"/service/%b/operation/(\w{1,64})" % _SERVICE)
 _TARGET = re.compile(rb"%b\.(\w{1,64})" % _SERVICE)
-_VERSION = re.compile(rb"(?:^|&)Version=2010-08-01(?:&|$)")
-_LOOKED_AT = 16 << 10
-"""Bytes of a form in which the version is looked for; clients write it at the beginning. Any
-refused request is looked at, also a stranger's of megabytes."""
+_FIELD = rb"Version=2010-08-01"
+_VERSION = re.compile(rb"%b(?<![^&]%b)(?=&|$)" % (_FIELD, _FIELD))
+"""The field with a border on both sides. It begins with plain text, for which searches are fast."""
+BODY_BYTES_MAX = 512 << 10
+"""Several times as much as 500 metrics take."""
 _NAMESPACE = "http://monitoring.amazonaws.com/doc/2010-08-01/"
 _SHAPES = "com.amazonaws.cloudwatch#"
 _SENDER, _RECEIVER = "Sender", "Receiver"
@@ -62,13 +63,16 @@ class Written(NamedTuple):
 
 
 def protocol_of(target: bytes, headers: Mapping[bytes, bytes], body: bytes) -> Protocol | None:
-    """The protocol of a request for CloudWatch; None if it is for another service."""
+    """The protocol of a request for CloudWatch; None if it is for another service.
+
+    Strangers ask this: what is behind BODY_BYTES_MAX is not searched.
+    """
     if _PATH.fullmatch(target.partition(b"?")[0]):
         return Protocol.CBOR
     operation = headers.get(b"x-amz-target")
     if operation is not None:
         return Protocol.JSON if _TARGET.fullmatch(operation) else None
-    if _VERSION.search(body[:_LOOKED_AT]) or _VERSION.search(target.partition(b"?")[2]):
+    if _VERSION.search(body, 0, BODY_BYTES_MAX) or _VERSION.search(target.partition(b"?")[2]):
         return Protocol.QUERY
     return None
 

@@ -104,7 +104,7 @@ class Fallback:
             return _last_answer(400)  # a proxy of that version sees another end of the body
         headers = headers_of(request)
         if headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked":
-            return _last_answer(501)  # aiohttp would take a compressed body for the plain one
+            return _last_answer(501)  # compressed, which would be read as it is
         if connection.origin_of is not None:
             client.source_ip, client.is_secure = connection.origin_of(headers)
             scheme = "https" if client.is_secure else "http"
@@ -223,8 +223,8 @@ async def read_body(request: BaseRequest) -> bytes | RequestTooLarge | RequestPa
     """The whole body, or the reason to read no further."""
     if (request.content_length or 0) > BODY_BYTES_MAX:
         return RequestTooLarge(_TOO_LARGE)
-    is_asked = request.headers.get("Expect", "").lower() == "100-continue"
-    if is_asked and request.version >= HttpVersion11 and request.transport:
+    expects = request.headers.get("Expect", "").lower() == "100-continue"
+    if expects and request.version >= HttpVersion11 and request.transport:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     chunks: list[bytes] = []
     size = 0

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple, cast
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion, HttpVersion11, web
 from aiohttp.web_request import BaseRequest
 from prometheus_client.core import Metric
 
@@ -100,10 +100,25 @@ class SqsServer(web.Server):
 
 
 class _Request(BaseRequest):
-    """A request whose answers do not name the software and its versions."""
+    """A request whose answers do not name the software and its versions.
+
+    Their own version is HTTP/1.1 whatever that of the request (RFC 9110 §6.2), and they say when
+    the connection ends.
+    """
+
+    _has_head = False
+    """True once the head of the answer is made, which depends on the version, and is written."""
+
+    @property
+    def version(self) -> HttpVersion:
+        """The client's; in the first line of the answer, ours."""
+        return HttpVersion11 if self._has_head else self._version
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         response.headers.pop("Server", None)
+        if not response.keep_alive:
+            response.headers.setdefault("Connection", "close")
+        self._has_head = True
 
 
 class Inherited(NamedTuple):

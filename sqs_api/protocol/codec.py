@@ -18,6 +18,7 @@ import msgspec
 from auth.auth_errors import AuthError
 from sqs_api.protocol import json_codec, query_codec, wire_names
 from sqs_api.protocol.error_codes import error_row
+from sqs_api.protocol.large_json import LARGE_BYTES, check_large
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidAction, QueueError, UnknownOperation
 from visibility.contract.operations import Operation
@@ -91,10 +92,13 @@ def decode_request(
     """Read one request. `target` is the raw path and query, `headers` has lower-case names.
 
     UnknownOperation: no action named (query). InvalidAction: no such action, or one a queue's own
-    URL does not have. InvalidRequest, MissingParameter: the request cannot be read.
+    URL does not have. InvalidRequest, MissingParameter: the request cannot be read. Errors of
+    `check_large`: nothing as large as that can be valid.
     """
     row = json_codec.TARGETS.get(headers.get(b"x-amz-target", b""))
     if row is not None:
+        if len(body) > LARGE_BYTES:
+            check_large(row[0], body)
         try:
             return Decoded(row[1].decode(body or b"{}"), row[0], _JSON)
         except json_codec.UNREADABLE as failure:

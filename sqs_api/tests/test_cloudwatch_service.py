@@ -14,6 +14,7 @@ import pytest_asyncio
 from auth.signing import SigningKey, signed_headers
 from cluster.clock import SystemClock
 from sqs_api.cloudwatch.cbor import decode_cbor, encode_cbor
+from sqs_api.cloudwatch.wires import BODY_BYTES_MAX, Protocol, protocol_of
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
 from sqs_api.tests.operator_client import add_user, keys_of
@@ -103,6 +104,25 @@ async def test_callers_are_checked(data: Path) -> None:
     assert "'monitoring'" in of_sqs.json["message"]
     assert "cloudwatch:GetMetricData on resource: *" in denied.json["message"]
     assert refusals["AccessDenied"] == 1
+
+
+def test_a_form_is_for_cloudwatch_by_its_version() -> None:
+    field = b"Version=2010-08-01"
+    found = {
+        field,
+        b"Action=A&" + field,
+        field + b"&Action=A",
+        b"x" + field + b"&" + field + b"&y",
+        field.rjust(BODY_BYTES_MAX, b"&"),
+    }
+    others = {b"", b"x" + field, field + b"x", b"&x" + field + b"&", b"a=" + field}
+    beyond = field.rjust(BODY_BYTES_MAX + 1, b"&")  # not searched
+
+    for form in found | others | {beyond}:
+        assert protocol_of(b"/", {}, form) is (Protocol.QUERY if form in found else None)
+        if len(form) < BODY_BYTES_MAX:
+            in_target = protocol_of(b"/?" + form, {}, b"")
+            assert in_target is (Protocol.QUERY if form in found else None)
 
 
 @pytest.mark.parametrize("protocol", ["cbor", "json"])

@@ -63,6 +63,14 @@ ATTACKS = {
     ),
     "a compressed body": Attack(_with(b"Transfer-Encoding: gzip, chunked", body=CHUNKS), (501,)),
     "unknown encoding": Attack(_with(b"Transfer-Encoding: xchunked", body=CHUNKS), (400,)),
+    "compressed chunks": Attack(_with(b"Transfer-Encoding: gzip, chunked", body=CHUNKS), (501,)),
+    "compressed in a line before": Attack(
+        _with(b"Transfer-Encoding: gzip", CHUNKED, body=CHUNKS), (400,)
+    ),
+    "compressed chunks for a page": Attack(
+        b"GET /healthz HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS,
+        (501,),
+    ),
     "encoding of HTTP/1.0": Attack(
         _with(CHUNKED, body=CHUNKS).replace(b"HTTP/1.1", b"HTTP/1.0"), (400,)
     ),
@@ -131,6 +139,9 @@ ATTACKS = {
     "no host": Attack(SEND.replace(b"Host: localhost:9324\r\n", b""), (400,)),
     "two hosts": Attack(_with(b"Host: other", LENGTH), (400,)),
     # Request lines.
+    "HTTP/1.0": Attack(SEND.replace(b"HTTP/1.1", b"HTTP/1.0"), (200,), 1),
+    "health by HTTP/1.0": Attack(b"GET /healthz HTTP/1.0\r\n\r\n", (200,)),
+    "method by HTTP/1.0": Attack(b"PUT / HTTP/1.0\r\n\r\n", (405,)),
     "HTTP/0.9": Attack(b"GET /?Action=ListQueues\r\n\r\n", (400,)),
     "HTTP/1.2": Attack(SEND.replace(b"HTTP/1.1", b"HTTP/1.2"), (400,)),
     "HTTP/2.0": Attack(SEND.replace(b"HTTP/1.1", b"HTTP/2.0"), (400,)),
@@ -171,6 +182,9 @@ ATTACKS = {
         1,
     ),
     "Expect": Attack(_with(b"Expect: 100-continue", LENGTH), (100, 200), 1),
+    "Expect by HTTP/1.0": Attack(
+        _with(b"Expect: 100-continue", LENGTH).replace(b"HTTP/1.1", b"HTTP/1.0"), (200,), 1
+    ),
     "Expect something else": Attack(_with(b"Expect: 200-ok", LENGTH), (200,), 1),
     "hop-by-hop length": Attack(_with(b"Connection: Content-Length, close", LENGTH), (200,), 1),
     # More than one request.
@@ -235,11 +249,12 @@ async def _until_at_rest(port: Port, client: Client) -> None:
 
 
 def _statuses(answers: bytes) -> tuple[int, ...]:
-    """The statuses of all answers, which must fill the bytes."""
+    """The statuses of all answers, which must fill the bytes and be of HTTP/1.1."""
     statuses: list[int] = []
     while answers:
         head, end, answers = answers.partition(b"\r\n\r\n")
         assert end, f"not an answer: {head[:100]!r}"
+        assert head.startswith(b"HTTP/1.1 ")
         statuses.append(int(head.split(b" ")[1]))
         length = re.search(rb"\r\nContent-Length: (\d+)", head)
         answers = answers[int(length[1]) if length else 0 :]

@@ -102,6 +102,21 @@ async def test_http_1_0_connection_ends_unless_kept(service: Service) -> None:
     assert answer.headers.get("Connection", "").lower() == "keep-alive", "HTTP/1.0 needs to be told"
 
 
+async def test_pages_and_refusals_tell_http_1_0_whether_the_connection_is_kept(
+    service: Service,
+) -> None:
+    for line in ("GET /healthz HTTP/1.0", "PUT / HTTP/1.0"):
+        keep = {"Connection": "keep-alive"}
+        for headers, expected in (({}, "close"), (keep, "keep-alive")):
+            client = await service.connect()
+            answer = await client.ask(request_bytes(line=line, headers=headers))
+            assert answer.headers["Connection"] == expected
+            if expected == "close":
+                assert await client.rest() == b""
+            else:
+                assert (await client.ask(LIST)).status == 200
+
+
 async def test_get_is_a_query_request_and_head_is_refused(service: Service) -> None:
     client = await service.connect()
     await client.send(request_bytes(line="GET /?Action=ListQueues HTTP/1.1", length=False))

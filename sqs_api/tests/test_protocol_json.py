@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from sqs_api.protocol.codec import Decoded, Wire, decode_request, encode_result
 from visibility.contract import results
-from visibility.contract.errors import InvalidAction, InvalidRequest
+from visibility.contract.actions import ACTIONS, check
+from visibility.contract.errors import (
+    InvalidAction,
+    InvalidParameterValue,
+    InvalidRequest,
+    RequestTooLarge,
+    TooManyEntriesInBatchRequest,
+)
 from visibility.contract.operations import (
     MessageAttributeValue,
     ReceiveMessage,
@@ -200,3 +208,86 @@ def test_numbers_are_numbers_and_blobs_are_base64() -> None:
     assert b'"MessageAttributes":{"x":{"BinaryValue":"AP8=","DataType":"Binary"}}' in _encode(
         "ReceiveMessage", results.ReceiveMessageResult([message])
     )
+
+
+# -- large bodies ----------------------------------------------------------------------------------
+
+BRACES = '{"' * 1_000
+LARGE = BRACES * 200
+"""Text of a message that looks like many objects."""
+
+
+def _many(*entries: str) -> bytes:
+    return f'{{"QueueUrl":"q","Entries":[{",".join(entries)}]}}'.encode()
+
+
+@pytest.mark.parametrize("number", [1, 10, 11, 1_000])
+def test_a_large_batch_is_counted_exactly(number: int) -> None:
+    entries = [{"Id": str(place), "MessageBody": "b"} for place in range(number)]
+    entries[-1]["MessageBody"] = LARGE
+    decoded = _decode("SendMessageBatch", json.dumps({"Entries": entries}).encode())
+
+    assert isinstance(decoded.operation, SendMessageBatch)
+    assert len(decoded.operation.entries or ()) == number
+    if number > 10:
+        exact = f"Maximum number of entries per request are 10. You have sent {number}."
+        queued = msgspec.structs.replace(decoded.operation, queue_url="q")
+        with pytest.raises(TooManyEntriesInBatchRequest) as refusal:
+            check(queued)
+        assert refusal.value.message == exact
+
+
+@pytest.mark.parametrize("rest", ["", "}", "\\udc00", "[" * 5_000])
+def test_hundreds_of_thousands_of_entries_are_not_decoded(rest: str) -> None:
+    body = _many(*["{}"] * 300_000) + rest.encode()  # what is behind them does not matter
+
+    with pytest.raises(TooManyEntriesInBatchRequest) as refusal:
+        _decode("SendMessageBatch", body)
+    assert refusal.value.message == (
+        "Maximum number of entries per request are 10. You have sent more than 1000."
+    )
+
+
+@pytest.mark.parametrize("member", ["MessageAttributes", "MessageSystemAttributes"])
+@pytest.mark.parametrize("action", ["SendMessage", "SendMessageBatch"])
+def test_hundreds_of_thousands_of_attributes_are_not_decoded(action: str, member: str) -> None:
+    values = ",".join(f'"{number}":{{}}' for number in range(100_000))
+    other = "Entries" if action == "SendMessage" else "Else"
+    sent = f'{{"{other}":3,"{member}":{{{values}}}}}'  # a member that the action does not have
+    body = sent.encode() if action == "SendMessage" else _many(sent)
+
+    with pytest.raises(InvalidParameterValue, match="more than 1000"):
+        _decode(action, body)
+
+
+def test_a_large_message_that_looks_like_many_objects_is_read() -> None:
+    many = {str(number): {"DataType": "String"} for number in range(900)}
+    sent = {"MessageBody": LARGE, "MessageAttributes": many, "Entries": "unknown here"}
+    body = json.dumps({name: sent[name] for name in ("MessageBody", "MessageAttributes")}).encode()
+
+    decoded = _decode("SendMessage", body).operation
+    assert isinstance(decoded, SendMessage)
+    assert decoded.message_body == LARGE
+    assert len(decoded.message_attributes or ()) == 900
+    assert isinstance(_decode("SendMessage", json.dumps(sent).encode()).operation, SendMessage)
+
+
+def test_large_bodies_that_cannot_be_read_are_refused_by_their_decoder() -> None:
+    for body, message in (
+        (_many(json.dumps({"MessageBody": LARGE}), "3"), "Expected null"),
+        (_many(json.dumps({"MessageBody": LARGE}))[:-1], "truncated"),
+        (b'{"a":' * 100_000, "nested too deeply"),
+    ):
+        with pytest.raises(InvalidRequest, match=message):
+            _decode("SendMessageBatch", body)
+
+
+def test_only_sends_may_be_large() -> None:
+    for name in ACTIONS:
+        body = b'{"a":"' + b"x" * (256 << 10) + b'"}'
+        if name in ("SendMessage", "SendMessageBatch"):
+            assert _decode(name, body).action == name
+        else:
+            with pytest.raises(RequestTooLarge):
+                _decode(name, body)
+            assert _decode(name, body[:6] + body[14:]).action == name

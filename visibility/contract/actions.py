@@ -117,6 +117,11 @@ class Action:
         """The permission that a caller needs; a batch needs that of its single action."""
 
 
+POLICY_TOO_LARGE = "Submitted policy is over max allowed size."
+_ACCOUNTS_MAX = limits.POLICY_BYTES_MAX // limits.ACCOUNT_ID_DIGITS
+"""The ids of more accounts make any policy too large."""
+
+
 def check(operation: operations.Operation) -> None:
     """Refuse an operation that no queue could accept.
 
@@ -131,13 +136,19 @@ def _check_add_permission(operation: operations.AddPermission) -> None:
     only."""
     validate.check_required(("queue_url", "label", "actions"), operation)
     check_label(operation.label)
-    accounts = operation.aws_account_ids or []
+    accounts, actions = operation.aws_account_ids or [], operation.actions or []
+    if len(accounts) > _ACCOUNTS_MAX:
+        raise errors.OverLimit(POLICY_TOO_LARGE)
+    if len(actions) > limits.PERMISSION_ACTIONS_MAX:
+        raise errors.OverLimit(
+            f"{len(actions)} Actions were found, "
+            f"maximum allowed is {limits.PERMISSION_ACTIONS_MAX}."
+        )
     if not accounts or not all(map(is_account, accounts)):
         raise errors.InvalidParameterValue(
             f"Value [{', '.join(accounts)}] for parameter PrincipalId is invalid. "
             "Reason: Unable to verify."
         )
-    actions = operation.actions or []
     for name in actions:
         action = ACTIONS.get(name)
         if name == "*" or (action is not None and action.grantable):
@@ -150,11 +161,6 @@ def _check_add_permission(operation: operations.AddPermission) -> None:
         )
         raise errors.InvalidParameterValue(
             f"Value SQS:{name} for parameter ActionName is invalid. Reason: {reason}"
-        )
-    if len(actions) > limits.PERMISSION_ACTIONS_MAX:
-        raise errors.OverLimit(
-            f"{len(actions)} Actions were found, "
-            f"maximum allowed is {limits.PERMISSION_ACTIONS_MAX}."
         )
 
 
@@ -291,6 +297,7 @@ ACTIONS: dict[str, Action] = {
             operations.GetQueueAttributes,
             results.GetQueueAttributesResult,
             AnsweredBy.BOTH,
+            check=validate.check_get_queue_attributes,
             grantable=True,
         ),
         Action(

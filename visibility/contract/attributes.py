@@ -22,7 +22,13 @@ from visibility.contract.errors import (
     InvalidParameterValue,
 )
 from visibility.contract.model import QueueCounters, QueueDefinition, QueueSettings
-from visibility.contract.naming import check_queue_name, check_tags, checked_utf8, is_fifo_name
+from visibility.contract.naming import (
+    check_queue_name,
+    check_tag_count,
+    check_tags,
+    checked_utf8,
+    is_fifo_name,
+)
 from visibility.contract.queue_policy import check_policy
 from visibility.contract.redrive_policies import (
     checked_redrive_allow_policy,
@@ -341,7 +347,6 @@ def checked_tags(
     """
     check_tags(given)
     tags = {**current, **given}
-    if len(tags) > limits.TAGS_MAX:
-        raise InvalidParameterValue(f"Too many tags added for queue {queue_name}.")
+    check_tag_count(queue_name, tags)
     check_together(tags, given, fifo=queue_name.endswith(".fifo"))
     return tags

@@ -9,7 +9,7 @@ Source: SQS API reference (names), tests validated against AWS (bare names, the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -56,8 +56,8 @@ _UFFFE, _UFFFF = b"\xef\xbf\xbe", b"\xef\xbf\xbf"  # in UTF-8; found nowhere els
 _EXPONENT_LENGTH_MAX = (
     10  # characters; the zeros of the largest message make up for a million, 8 with its sign
 )
+_URL_LENGTH_MAX = 2_048  # characters; ours
 _REMEMBERED_URLS = 4_096  # addresses; a few MB at most with the next bound
-_URL_LENGTH_MAX = 2_048  # characters; splitting a request of slashes would take a second
 _REMEMBERED_URL_LENGTH_MAX = 512  # characters; a longer one is resolved each time and not kept
 
 
@@ -105,8 +105,8 @@ def queue_address(queue_url: str) -> QueueAddress:
     Scheme, host, query string and the parts before the last two (a region) do not matter.
     Raises InvalidAddress when the part before the name is not an account: AWS gives this answer to
     a malformed address, and no client that got its URL from SQS sends one. Raises QueueDoesNotExist
-    for an address without a path, for a name that no queue can have, and for one of thousands of
-    characters: to the client such a queue simply does not exist.
+    for an address without a path, and for a name that no queue can have: to the client such a queue
+    simply does not exist. Neither does one with a longer address than a client can have been given.
     """
     if len(queue_url) > _URL_LENGTH_MAX:
         raise QueueDoesNotExist()
@@ -222,6 +222,12 @@ def check_tag_key(key: str) -> None:
         raise InvalidParameterValue(
             f"Tag keys must be between 1 and {limits.TAG_KEY_LENGTH_MAX} characters in length."
         )
+
+
+def check_tag_count(queue_name: str, tags: Collection[str]) -> None:
+    """Refuse more tags than a queue can have."""
+    if len(tags) > limits.TAGS_MAX:
+        raise InvalidParameterValue(f"Too many tags added for queue {queue_name}.")
 
 
 def check_tags(tags: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ import msgspec
 
 from auth.policy_document import Kind, Policy, PolicyRefused, Statement, read_policy
 from visibility.contract import limits
-from visibility.contract.actions import ACTIONS
+from visibility.contract.actions import ACTIONS, POLICY_TOO_LARGE
 from visibility.contract.errors import InvalidAttributeValue, OverLimit
 
 _ACTIONS = tuple(f"sqs:{name.lower()}" for name in ACTIONS)
@@ -58,7 +58,7 @@ class _Principals(msgspec.Struct, rename="pascal"):
 def check_policy(text: str) -> Policy:
     """The policy in a text. Raises OverLimit, InvalidAttributeValue."""
     if len(text.encode(errors="replace")) > limits.POLICY_BYTES_MAX:
-        raise OverLimit("Submitted policy is over max allowed size.")
+        raise OverLimit(POLICY_TOO_LARGE)
     try:
         return read_policy(text, Kind.QUEUE)
     except PolicyRefused as error:

@@ -97,11 +97,12 @@ def checked_redrive_allow_policy(text: str) -> str:
     """
     policy = json_object(text) or {}
     permission, arns = policy.get("redrivePermission"), policy.get("sourceQueueArns")
+    most = limits.REDRIVE_SOURCE_QUEUE_ARNS_MAX
     if (
         permission not in ("allowAll", "denyAll", "byQueue")
         or not policy.keys() <= {"redrivePermission", "sourceQueueArns"}
         or not isinstance(arns, list | None)
-        or not all(isinstance(arn, str) and parse_arn(arn) for arn in arns or ())
+        or not all(isinstance(arn, str) and parse_arn(arn) for arn in (arns or [])[:most])
     ):
         raise InvalidAttributeValue(
             "Invalid value for the parameter RedriveAllowPolicy. Reason: Amazon SQS can't create "
@@ -117,11 +118,8 @@ def checked_redrive_allow_policy(text: str) -> str:
             "When you specify the byQueue permission type, you must also specify "
             "one or more sourceQueueArns values."
         )
-    elif arns and len(arns) > limits.REDRIVE_SOURCE_QUEUE_ARNS_MAX:
-        reason = (
-            "The maximum number of source queue ARNs you can specify is "
-            f"{limits.REDRIVE_SOURCE_QUEUE_ARNS_MAX}."
-        )
+    elif arns and len(arns) > most:
+        reason = f"The maximum number of source queue ARNs you can specify is {most}."
     if reason:
         raise InvalidParameterValue(
             f"Value {text} for parameter RedriveAllowPolicy is invalid. "

@@ -21,6 +21,7 @@ from visibility.contract.naming import (
     SYSTEM_ATTRIBUTE_NAMES,
     check_label,
     check_message_attribute_name,
+    check_tag_count,
     check_tag_key,
     check_tags,
     check_token,
@@ -30,6 +31,8 @@ from visibility.contract.naming import (
 )
 
 _RECEIVABLE = frozenset(SYSTEM_ATTRIBUTE_NAMES) | {"All", CAUSE_ATTRIBUTE}
+_NAMES_MAX = 200
+"""Names of attributes in one list; ours, several times as many as there can be of use."""
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ENTRY_ID_LENGTH_MAX}}}").fullmatch
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\.[!-~]+)?").fullmatch
 """With a label of printable ASCII without spaces, or without one."""
@@ -94,14 +97,27 @@ def check_receive_message(operation: ops.ReceiveMessage) -> None:
     if operation.visibility_timeout is not None:
         check_visibility_timeout(operation.visibility_timeout, reason_end=", if provided.")
     if operation.attribute_names:
-        _check_system_attribute_names(operation.attribute_names)
+        _check_system_attribute_names("AttributeNames", operation.attribute_names)
     if operation.message_system_attribute_names:
-        _check_system_attribute_names(operation.message_system_attribute_names)
+        _check_system_attribute_names(
+            "MessageSystemAttributeNames", operation.message_system_attribute_names
+        )
+    if operation.message_attribute_names:
+        _check_number_of_names("MessageAttributeNames", operation.message_attribute_names)
     if operation.receive_request_attempt_id is not None:
         check_token("ReceiveRequestAttemptId", operation.receive_request_attempt_id)
 
 
-def _check_system_attribute_names(names: Sequence[str]) -> None:
+def _check_number_of_names(member: str, names: Sequence[str] | None) -> None:
+    if names is not None and len(names) > _NAMES_MAX:
+        raise errors.InvalidParameterValue(
+            f"Value for parameter {member} is invalid. Reason: "
+            f"A request cannot have more than {_NAMES_MAX} names."
+        )
+
+
+def _check_system_attribute_names(member: str, names: Sequence[str]) -> None:
+    _check_number_of_names(member, names)
     for name in names:
         if name not in _RECEIVABLE:
             raise errors.InvalidAttributeName(f"Unknown Attribute {name}.")
@@ -203,6 +219,7 @@ def check_create_queue(operation: ops.CreateQueue) -> None:
     """The rules of CreateQueue."""
     _check_queue_name(operation.queue_name)
     if operation.tags_on_create:
+        check_tag_count(operation.queue_name or "", operation.tags_on_create)
         check_tags(operation.tags_on_create)
 
 
@@ -221,6 +238,7 @@ def _check_queue_name(name: str | None) -> None:
 def check_tag_queue(operation: ops.TagQueue) -> None:
     """The rules of TagQueue."""
     check_required(("queue_url", "tags"), operation)
+    check_tag_count(_name_in(operation.queue_url), operation.tags or {})
     check_tags(operation.tags or {})
 
 
@@ -228,8 +246,23 @@ def check_untag_queue(operation: ops.UntagQueue) -> None:
     """The rules of UntagQueue."""
     if not operation.queue_url:
         raise _missing("QueueUrl")
+    if len(operation.tag_keys or ()) > limits.TAGS_MAX:
+        raise errors.InvalidParameterValue(
+            f"Too many tag keys for queue {_name_in(operation.queue_url)}."
+        )
     for key in operation.tag_keys or ("",):  # without keys, the refusal is that of an empty key
         check_tag_key(key)
+
+
+def _name_in(url: str | None) -> str:
+    """The queue's name in its URL, for the text of a refusal."""
+    return (url or "")[-limits.QUEUE_NAME_LENGTH_MAX - 1 :].rstrip("/").rpartition("/")[2]
+
+
+def check_get_queue_attributes(operation: ops.GetQueueAttributes) -> None:
+    """The rules of GetQueueAttributes."""
+    check_required(("queue_url",), operation)
+    _check_number_of_names("AttributeNames", operation.attribute_names)
 
 
 def check_list_queues(operation: ops.ListQueues) -> None:

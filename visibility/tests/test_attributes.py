@@ -255,6 +255,17 @@ def test_a_redrive_allow_policy_comes_back_compact(given: str, compact: str) -> 
     assert conflicting_attribute(stored, {"RedriveAllowPolicy": given}) is None
 
 
+def test_no_more_sources_are_read_than_a_redrive_allow_policy_may_have() -> None:
+    arns = [DLQ] * 10 + ["no ARN"] * 10_000
+    text = json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": arns})
+
+    with pytest.raises(errors.InvalidParameterValue) as refusal:
+        initial_attributes("q", {"RedriveAllowPolicy": text})
+    assert refusal.value.message.endswith(
+        "The maximum number of source queue ARNs you can specify is 10."
+    )
+
+
 def test_redrive_policies_of_older_versions_come_back_compact_and_compare_by_meaning() -> None:
     old = {
         "RedrivePolicy": json.dumps({"maxReceiveCount": "3", "deadLetterTargetArn": DLQ}),

@@ -67,6 +67,14 @@ def test_an_address_is_the_last_two_parts_of_the_path(url: str, account: str | N
     assert queue_address(url) == (account, "q")
 
 
+def test_an_address_that_no_client_was_given_is_not_read() -> None:
+    at_most = f"http://{'h' * (2_048 - len(f'http:///{ACCOUNT}/q'))}/{ACCOUNT}/q"
+    assert queue_address(at_most) == (ACCOUNT, "q")
+    for url in (at_most.replace("h/", "hh/"), "/" * 7_000_000, f"http://h/{'x' * 3_000}/q"):
+        with pytest.raises(QueueDoesNotExist):
+            queue_address(url)
+
+
 def test_a_fifo_name_survives_percent_encoding() -> None:
     assert queue_address(f"http://h/{ACCOUNT}/a%2Efifo") == (ACCOUNT, "a.fifo")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from msgspec.structs import replace
 
 from visibility.contract import errors
 from visibility.contract import operations as ops
@@ -261,6 +264,96 @@ def test_an_unknown_system_attribute_is_named(operation: ops.ReceiveMessage) -> 
 def test_more_than_seven_actions_are_over_the_limit() -> None:
     with pytest.raises(errors.OverLimit):
         check(ops.AddPermission(URL, "l", ["123456789012"], ["SendMessage"] * 8))
+
+
+class Unread(list[str]):
+    """A list whose elements must not be looked at."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("a list that is too long was read")
+
+    __getitem__ = None  # type: ignore[assignment]
+
+
+class UnreadTags(dict[str, str]):
+    """Tags that must not be looked at."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("a map that is too large was read")
+
+    items = keys = values = __iter__  # type: ignore[assignment]
+
+
+MANY_TAGS = UnreadTags({str(number): "" for number in range(51)})
+NAMES = "Value for parameter {} is invalid. Reason: A request cannot have more than 200 names."
+
+
+@pytest.mark.parametrize(
+    ("operation", "refused", "message"),
+    [
+        (
+            ops.AddPermission(URL, "l", ["123456789012"], Unread(["SendMessage"] * 8)),
+            errors.OverLimit,
+            "8 Actions were found, maximum allowed is 7.",
+        ),
+        (
+            ops.AddPermission(URL, "l", Unread(["1"] * 700), ["SendMessage"]),
+            errors.OverLimit,
+            "Submitted policy is over max allowed size.",
+        ),
+        (
+            ops.CreateQueue("q", {}, MANY_TAGS),
+            errors.InvalidParameterValue,
+            "Too many tags added for queue q.",
+        ),
+        (
+            ops.TagQueue(URL, MANY_TAGS),
+            errors.InvalidParameterValue,
+            "Too many tags added for queue q.",
+        ),
+        (
+            ops.UntagQueue(URL, Unread(["a"] * 51)),
+            errors.InvalidParameterValue,
+            "Too many tag keys for queue q.",
+        ),
+        *(
+            (
+                replace(make(URL), **{field: Unread(["All"] * 201)}),
+                errors.InvalidParameterValue,
+                text,
+            )
+            for make, field, text in (
+                (ops.ReceiveMessage, "attribute_names", NAMES.format("AttributeNames")),
+                (
+                    ops.ReceiveMessage,
+                    "message_system_attribute_names",
+                    NAMES.format("MessageSystemAttributeNames"),
+                ),
+                (
+                    ops.ReceiveMessage,
+                    "message_attribute_names",
+                    NAMES.format("MessageAttributeNames"),
+                ),
+                (ops.GetQueueAttributes, "attribute_names", NAMES.format("AttributeNames")),
+            )
+        ),
+    ],
+)
+def test_what_is_too_long_is_refused_before_its_elements_are_read(
+    operation: ops.Operation, refused: type[errors.QueueError], message: str
+) -> None:
+    with pytest.raises(errors.QueueError) as refusal:
+        check(operation)
+
+    assert (type(refusal.value), refusal.value.message) == (refused, message)
+
+
+def test_as_many_as_are_allowed_are_accepted() -> None:
+    check(ops.TagQueue(URL, {str(number): "" for number in range(50)}))
+    check(ops.UntagQueue(URL, ["a"] * 50))
+    check(ops.ReceiveMessage(URL, ["All"] * 200, ["All"] * 200, ["All"] * 200))
+    check(ops.GetQueueAttributes(URL, ["All"] * 200))
+    check(ops.AddPermission(URL, "l", ["123456789012"] * 682, ["SendMessage"] * 7))
 
 
 def batch_of(kind: str, ids: list[str]) -> ops.Operation:
