@@ -82,8 +82,7 @@ class OwnBlock:
         self.first_count = 0
         """See `DataKey.count`."""
         self._secret = secret
-        self._next = (number - 1) * BLOCK + 1
-        self._end = self._next + BLOCK
+        self._next, self._end = numbers_of(number).start, numbers_of(number).stop
 
     def next_key(self) -> DataKey | None:
         """A data key that was never issued before; None if all were."""
@@ -98,6 +97,11 @@ class OwnBlock:
 def block_of(number: int) -> int:
     """The block of a data key."""
     return (number - 1) // BLOCK + 1
+
+
+def numbers_of(block: int) -> range:
+    """The data keys of a block."""
+    return range((block - 1) * BLOCK + 1, block * BLOCK + 1)
 
 
 class DataKeyNumbers:
@@ -134,6 +138,16 @@ def stored_named_key(draft: Draft, row: str) -> StoredNamedKey:
     if value is None:
         raise SealBroken(f"{PREFIX}{KEYS}{row} is gone")
     return decoded(value, StoredNamedKey)
+
+
+def data_key_of(version: int) -> str:
+    """The purpose of a data key under a version."""
+    return f"data key of version {version}"
+
+
+def version_of(version: int) -> str:
+    """The purpose of a version."""
+    return f"version {version}"
 
 
 def decoded(value: bytes, kind: type[T]) -> T:

@@ -48,11 +48,15 @@ from cluster.keys.key_records import (
     StoredBlock,
     StoredNamedKey,
     block_of,
+    data_key_of,
     decoded,
+    numbers_of,
     put_named_key,
     row_of,
     stored_named_key,
+    version_of,
 )
+from cluster.keys.lost_blocks import LostBlocks, Wraps, raise_counter
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.keys.spare_blocks import SpareBlocks
 
@@ -111,6 +115,8 @@ class Keyring:
         self._is_shared = is_shared
         self._wrapping: dict[int, tuple[NamedKey, WrappingKey]] = {}
         """By version."""
+        self._stored_versions: dict[int, bytes] = {}
+        """Versions as they are stored: a restored etcd may issue a number again."""
         self._keys: dict[str, NamedKey] = {}
         """By row."""
         self._names: dict[tuple[str, str], NamedKey] = {}
@@ -170,6 +176,8 @@ class Keyring:
             self._load(view)
         except SealBroken as error:
             raise KeysUnusable(f"cannot read the keys: {error}") from error
+        wraps = Wraps(self._cipher, self._wrapped)
+        self._lost = LostBlocks(self._records, KeysAway, wraps)
         self._records.subscribe(self._on_view)
 
     def _found(self, draft: Draft, owner: str) -> None:
@@ -225,6 +233,7 @@ class Keyring:
 
     async def close(self) -> None:
         """Close the records."""
+        await self._lost.close()
         await self._records.close()
 
     async def catch_up(self) -> None:
@@ -232,7 +241,8 @@ class Keyring:
         await self._records.catch_up()
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call it when named keys were changed, here or elsewhere."""
+        """Call it when named keys were changed, here or elsewhere, and when blocks of data keys
+        were lost."""
         self._listeners.append(listener)
 
     # -- read --------------------------------------------------------------------------------------
@@ -390,11 +400,16 @@ class Keyring:
         """A key to seal with, whose block is durable."""
         block = self._blocks.get(named.row)
         key = block.next_key() if block is not None and block.version == named.version else None
-        while key is None:
+        while key is None or not self.can_seal(key):
             block = await self._new_block(named.row)
             self._blocks[named.row] = block
             key = block.next_key()
         return self._kept(key.number, named, key)[1]
+
+    def can_seal(self, key: DataKey) -> bool:
+        """False for a data key that no other process could open: etcd was restored from before its
+        block, which is not there again yet."""
+        return not self._lost.has(block_of(key.number))
 
     async def _new_block(self, row: str) -> OwnBlock:
         """A block that nobody else uses: a new one, or a spare one while there can be no new one.
@@ -436,6 +451,7 @@ class Keyring:
     def _put_new_block(self, draft: Draft, row: str) -> OwnBlock:
         stored = stored_named_key(draft, row)
         version = max(stored.versions)
+        raise_counter(draft, self._lost.highest)
         number = draft.next_number(BLOCKS)
         secret = self._entropy.secret(KEY_BYTES)
         wrapped = self._wrapped(self._cipher(stored, version), secret, data_key_of(version))
@@ -491,14 +507,19 @@ class Keyring:
     # -- the view ----------------------------------------------------------------------------------
 
     def _on_view(self, view: View, changed: Collection[str]) -> None:
-        if not any(key.startswith(KEYS) for key in changed):
-            return
-        try:
-            self._load(view)
-        except SealBroken as error:
-            self._log.error("keyring_unreadable", error=str(error))
-        for listener in self._listeners:
+        lost = self._lost.look(view, changed, self._wrapping)
+        has_keys = any(key.startswith(KEYS) for key in changed)
+        if has_keys:
+            try:
+                self._load(view)
+            except SealBroken as error:
+                self._log.error("keyring_unreadable", error=str(error))
+        for block in self._lost.compare(self._wrapping):
+            for number in numbers_of(block):
+                self._data_keys.pop(number, None)
+        for listener in self._listeners if has_keys or any(map(self._lost.has, lost)) else ():
             listener()
+        self._lost.put_back_soon()
 
     def _load(self, view: View) -> None:
         """Load the named keys and their versions. Raises SealBroken."""
@@ -507,12 +528,13 @@ class Keyring:
             stored = decoded(value, StoredNamedKey)
             named = self._named(row, stored)
             for version in stored.versions:
-                if version not in self._wrapping:
+                if self._stored_versions.get(version) != stored.versions[version]:
                     self._wrapping[version] = named, self._cipher(stored, version)
+                    self._stored_versions[version] = stored.versions[version]
             there.update(stored.versions)
             named.version, named.versions = max(stored.versions), len(stored.versions)
         for version in self._wrapping.keys() - there:
-            del self._wrapping[version]
+            del self._wrapping[version], self._stored_versions[version]
 
     def _named(self, row: str, stored: StoredNamedKey) -> NamedKey:
         """The named key of a record, brought up to date in place: data keys refer to it."""
@@ -581,13 +603,3 @@ def check_master(records: Mapping[str, bytes], master: bytes) -> None:
         WrappingKey(master).unwrap(records.get(PREFIX + ROOT, b""), ROOT)
     except SealBroken as error:
         raise WrongMasterKey("the backup's keys are not under this master key") from error
-
-
-def data_key_of(version: int) -> str:
-    """The purpose of a data key under a version."""
-    return f"data key of version {version}"
-
-
-def version_of(version: int) -> str:
-    """The purpose of a version."""
-    return f"version {version}"

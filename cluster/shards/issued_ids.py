@@ -19,6 +19,7 @@ from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.queues import ReadQueues
+from visibility.state.shard_state import ShardState
 
 _CALLER = Caller("", "", "raised-ids")
 _NO_QUEUES = ReadQueues()
@@ -47,6 +48,11 @@ class SharedCatalog(Protocol):
 
     async def raise_ids(self, at_least: int) -> None:
         """Have ids up to this one count as issued. Raises ServiceUnavailable."""
+
+
+def known_ids(state: ShardState) -> set[int]:
+    """The queues that a shard holds, and those that messages are on their way to from it."""
+    return state.queues.keys() | state.outbox.by_target.keys()
 
 
 def check_ids(number: int, queue_ids: Iterable[int], highest_queue_id: int) -> None:
@@ -88,9 +94,9 @@ async def raise_ids(
         queues=len(unknown),
         queue_ids=unknown[:_NAMED],
         issued=issued,
-        means=f"shard {number} holds queues that etcd does not know: etcd was restored from an "
-        "older snapshot. No new queue gets their ids; their messages stay on disk and are not "
-        "served",
+        means=f"shard {number} holds queues, or messages on their way to queues, that etcd does "
+        "not know: etcd was restored from an older snapshot. No new queue gets their ids; their "
+        "messages stay on disk and are not served",
         action="make queues of later than the snapshot again, they are empty; see 'An etcd from "
         "an old snapshot' in the runbook",
     )

@@ -17,7 +17,7 @@ from contextlib import suppress
 import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
-from cluster.shards.issued_ids import check_ids, learn_all, raise_ids
+from cluster.shards.issued_ids import check_ids, known_ids, learn_all, raise_ids
 from cluster.shards.lead import Lead
 from cluster.shards.loading import load_healed
 from cluster.shards.shard_parts import ShardParts, TurnTimes
@@ -114,11 +114,12 @@ class Shard:
         )
         if self._shared is None:
             if highest_queue_id is not None:
-                check_ids(self.number, state.queues, highest_queue_id)
+                check_ids(self.number, known_ids(state), highest_queue_id)
             parts.clock.continue_from(last_stamp_ms)
         else:
             if parts.shared_catalog is not None:
-                await raise_ids(self.number, state.queues, parts.shared_catalog, self._log)
+                catalog = parts.shared_catalog
+                await raise_ids(self.number, known_ids(state), catalog, self._log)
             parts.clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, parts.entropy.bits128()) if parts.remembers else None
         state.waits.is_open = not self._stopping.is_set()

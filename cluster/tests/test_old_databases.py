@@ -17,8 +17,8 @@ from cluster.catalog.host_records import HostRecords, has_records, read_host_rec
 from cluster.clock import SystemEntropy
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.key_owners import Grant
-from cluster.keys.key_records import DataKeyNumbers
-from cluster.keys.keyring import CREDENTIALS, DIGESTS, Keyring, data_key_of, version_of
+from cluster.keys.key_records import DataKeyNumbers, data_key_of, version_of
+from cluster.keys.keyring import CREDENTIALS, DIGESTS, Keyring
 from cluster.keys.master_key import WrongMasterKey
 from cluster.tests.catalog_file import owner
 from cluster.tests.stores import ACCOUNT, MASTER

@@ -63,6 +63,7 @@ class Sealer:
         """Key of the hashes of group and deduplication ids."""
         self.broken = 0
         """Messages left out of answers because they could not be opened."""
+        keyring.subscribe(self._drop_lost)
 
     async def prepare(self, queues: Iterable[QueueDefinition]) -> None:
         """Make the data keys that these queues lack. Raises SealBroken, KeysAway."""
@@ -276,12 +277,29 @@ class Sealer:
         key = await self._keyring.new_data_key(named)
         return self._sealing.setdefault(named.key_id, _Sealing(named, version, key, now_s))
 
+    def _drop_lost(self) -> None:
+        """Seal no more under data keys that went with a part of etcd's records."""
+        lost = [
+            key_id
+            for key_id, current in self._sealing.items()
+            if not self._keyring.can_seal(current.key)
+        ]
+        for key_id in lost:
+            del self._sealing[key_id]
+        if lost:
+            self._known = {
+                place: current
+                for place, current in self._known.items()
+                if current.named.key_id in self._sealing
+            }
+
     async def renew(self, queues: Iterable[QueueDefinition]) -> None:
         """Replace data keys that sealed long enough, or whose named key was rotated; make those of
         queues that are new.
 
         Raises SealBroken, KeysAway.
         """
+        self._drop_lost()
         reuse_s: dict[str, float] = {}
         for queue in queues:
             reference, settings = queue.settings.encryption, queue.settings

@@ -9,6 +9,8 @@ from typing import TypeVar
 import pytest
 
 from auth.envelope import BUILT_IN_KEY
+from cluster.coordination.coordination import Transaction
+from cluster.tests.coordinations import until
 from cluster.tests.stores import Late, late_hosts
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealer import Sealer
@@ -190,3 +192,23 @@ async def test_a_key_that_cannot_be_made_is_tried_again_after_a_second(sealers: 
     sealers.clock.at_ms += 1_000
 
     assert sealers.one.open(await retried(lambda: seal(sealers.one, BUILT_IN))) == BODY
+
+
+async def test_after_a_restore_of_etcd_messages_are_sealed_under_keys_that_others_have(
+    sealers: Sealers,
+) -> None:
+    before = await retried(lambda: seal(sealers.one, BUILT_IN))
+    coordination = sealers.late.coordination
+    lost = {key: None for key in coordination.records if key.startswith("data/")}
+    coordination._change(Transaction({}, {**lost, "ids/block": None}))
+    coordination.is_away = True
+
+    with pytest.raises(ServiceUnavailable):
+        seal(sealers.one, BUILT_IN)
+
+    coordination.is_away = False
+    after = await retried(lambda: seal(sealers.one, BUILT_IN))
+    assert after.sealed != before.sealed
+    await until(lambda: set(lost) <= coordination.records.keys())
+    sealers.late.report()
+    assert [sealers.other.open(each) for each in (before, after)] == [BODY] * 2

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, fetching, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
+from cluster.tests.shard_pair import in_shard
 from cluster.tests.world import lead_of, state_of
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.outcomes import Answer, Deliveries
@@ -51,6 +52,30 @@ async def test_a_queue_made_after_a_restore_of_etcd_has_an_id_that_no_shard_know
     assert (line["queues"], line["issued"]) == (1, 1)
     await sent(cluster, leader, "a")
     assert bodies(await received(cluster, leader)) == ["a"], "other queues are served"
+
+
+@staged
+async def test_an_id_of_a_queue_that_messages_are_on_their_way_to_is_not_issued_again(
+    cluster: ShardCluster,
+) -> None:
+    letters = in_shard(1, prepared.queue_named("letters", 7))
+    source = prepared.queue_named("q", 1, dead_letters_to=letters, VisibilityTimeout="0")
+    for queue in (letters, source):
+        cluster.queues.define(queue)
+    leader = await cluster.leader()
+    await sent(cluster, leader, "a dead letter")
+    for _ in range(2):
+        await cluster.answer(leader, prepared.receive(source, 10, dead_letter_queue=letters))
+    assert state_of(leader.shard).outbox.by_target == {letters.queue_id: 1}
+    for host in cluster.hosts.values():
+        await host.stop()
+
+    cluster.queues = KnownQueues(Q)
+    for host in cluster.hosts.values():
+        host.start()
+    await cluster.leader()
+
+    assert cluster.highest_queue_id == letters.queue_id
 
 
 @staged
