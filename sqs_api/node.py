@@ -46,7 +46,7 @@ from sqs_api.shards import Shards, open_shards
 from sqs_api.single_host import SingleHost, open_single_host
 from sqs_api.start_refusals import refusals, refused_address
 from sqs_api.traces.span_exporter import tracing
-from sqs_api.webhook.dead_letter_watch import announcements
+from sqs_api.webhook.announcements import announcements
 from sqs_api.worker import Worker
 from sqs_api.workers.worker_backups import serve_backups
 from sqs_api.workers.worker_host import WorkerHost, WorkerPlace, open_worker_host

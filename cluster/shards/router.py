@@ -14,6 +14,7 @@ from cluster.shards.shard import Shard
 from cluster.shards.shard_report import QueueReport, ShardReport, summed_reports
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
 from visibility.state.waiters import OnAnswer, Room, Ticket
@@ -133,6 +134,18 @@ class Router:
             for report in shard.queues(ids.get(number, ()), detailed)
         ]
         return summed_reports(reports, whole)
+
+    def tasks_since(
+        self, queues: Iterable[QueueDefinition], since_ms: int
+    ) -> dict[int, list[MoveTask]]:
+        """The move tasks of those queues whose shards this host leads, see `Shard.tasks_since`."""
+        ids: dict[int, list[int]] = {}
+        for queue in queues:
+            ids.setdefault(queue.shard, []).append(queue.queue_id)
+        found: dict[int, list[MoveTask]] = {}
+        for number, shard in self.shards.items():
+            found |= shard.tasks_since(ids.get(number, ()), since_ms)
+        return found
 
 
 async def answer_to(submit: Callable[[Request, OnAnswer], object], request: Request) -> Answer:

@@ -32,6 +32,7 @@ from cluster.shards.shard_report import (
     TimesReport,
     archive_report,
     queue_reports,
+    tasks_since,
     times_reports,
 )
 from cluster.shards.turn_sample import QueueShare, TurnSample
@@ -260,6 +261,10 @@ class Shard:
             each: state.queues[each].active_task for each in state.sharing.keys() & state.queues
         }
         return {each: task for each, task in tasks.items() if task is not None and task.is_shared}
+
+    def tasks_since(self, queue_ids: Iterable[int], since_ms: int) -> dict[int, list[MoveTask]]:
+        """See `shard_report.tasks_since`; none while this host does not lead."""
+        return tasks_since(self._state, queue_ids, since_ms) if self.ready else {}
 
     def counters(self) -> dict[int, QueueCounters]:
         """Counters by id of the queues that hold or held messages."""

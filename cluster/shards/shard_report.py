@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from storage.histogram import HistogramReport
+from visibility.contract.move_task import MoveTask, whole
 from visibility.rows.row_changes import Ops
 from visibility.rows.row_codec import DamagedRecord
 from visibility.state.ages import OldestMessages, oldest_messages
@@ -214,6 +215,19 @@ def queue_reports(
         _detailed(state, queue, now_ms) if queue.queue_id in detailed_ids else _report(queue)
         for queue in _known(state, queue_ids)
     ]
+
+
+def tasks_since(
+    state: ShardState, queue_ids: Iterable[int], since_ms: int
+) -> dict[int, list[MoveTask]]:
+    """The move tasks of these queues that are not over, or ended at or after an instant, by queue.
+    One of a queue with several parts is its home's, with the sums of all."""
+    found: dict[int, list[MoveTask]] = {}
+    for queue in _known(state, queue_ids):
+        for task in queue.tasks.values():
+            if not task.place and (task.is_active or task.ended_at_ms >= since_ms):
+                found.setdefault(queue.queue_id, []).append(whole(task))
+    return found
 
 
 def times_reports(state: ShardState, queue_ids: Iterable[int]) -> list[TimesReport]:

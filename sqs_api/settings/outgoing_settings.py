@@ -41,13 +41,13 @@ def _secret(text: SecretStr | None) -> SecretStr | None:
 
 
 class WebhookSettings(BaseModel):
-    """The receiver of announcements of dead letters."""
+    """The receiver of announcements of dead letters and redrives."""
 
     model_config = ConfigDict(defer_build=True)
 
     webhook_url: Annotated[str | None, AfterValidator(partial(_address, _URL))] = None
-    """Address that gets a signed POST when a dead-letter queue gets its first message; by default
-    none."""
+    """Address that gets a signed POST when a dead-letter queue gets its first message, and when a
+    redrive waits for someone, stops by itself or fails; by default none."""
     webhook_secret: Annotated[SecretStr | None, AfterValidator(_secret)] = None
     """Key of the signature: whsec_ and the base64 of 24 bytes or more, from HOLDFAST_WEBHOOK_SECRET
     only."""

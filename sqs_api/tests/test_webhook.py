@@ -1,4 +1,4 @@
-"""The webhook for dead letters: what is announced, how it is signed, and that it is repeated."""
+"""The webhook: dead letters and redrives that are announced, how they are signed and repeated."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from cluster.catalog.queue_view import QueueView
 from cluster.shards.shard_report import COUNTS, QueueReport
 from cluster.tests.virtual_time import virtual
 from sqs_api.settings.config import ConfigRefused, load
-from sqs_api.tests.operator_client import make_dead_letters
+from sqs_api.tests.operator_client import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
+from sqs_api.webhook.announcer import Announcer
 from sqs_api.webhook.dead_letter_watch import DeadLetterWatch
+from sqs_api.webhook.redrive_watch import RedriveWatch
 from sqs_api.webhook.webhook_delivery import WebhookDelivery
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.model import QueueDefinition
+from visibility.contract.move_task import MoveTask
 
 KEY = b"a key of twenty-four bytes"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -84,28 +87,32 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture(autouse=True)
 def _looks_of_the_tests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqs_api.webhook.dead_letter_watch.WATCH_S", 3600.0)
+    monkeypatch.setattr("sqs_api.webhook.announcements.WATCH_S", 3600.0)
 
 
-def watches(served: Served) -> list[DeadLetterWatch]:
-    """The watch of the service; none without a webhook."""
+Watch = DeadLetterWatch | RedriveWatch
+
+
+def watches(served: Served) -> list[Watch]:
+    """The watches of the service; none without a webhook."""
     repeated = [each for feature in served.node.worker.features for each in feature.periodic]
     owners = [getattr(each.work, "__self__", None) for each in repeated]
-    return [each for each in owners if isinstance(each, DeadLetterWatch)]
+    return [each for each in owners if isinstance(each, Watch)]
 
 
-async def look(served: Served) -> int:
-    """Look at the dead-letter queues now; the number of queues that are announced."""
-    (watch,) = watches(served)
-    deliver, announced = watch._deliver, list[str]()
+async def look(served: Served, kind: type[Watch] = DeadLetterWatch) -> int:
+    """Look at the dead-letter queues or the redrives now; the number of announcements."""
+    (watch,) = (each for each in watches(served) if isinstance(each, kind))
+    announcer, announced = watch._announcer, list[str]()
+    deliver = announcer._deliver
 
     def counting(event_id: str, body: bytes) -> None:
         announced.append(event_id)
         deliver(event_id, body)
 
-    watch._deliver = counting
+    announcer._deliver = counting
     await watch.look()
-    watch._deliver = deliver
+    announcer._deliver = deliver
     return len(announced)
 
 
@@ -161,6 +168,120 @@ async def test_a_queue_that_holds_messages_is_announced_after_a_start(
         assert (await receiver.next())["data"]["messages"] == 1
 
 
+async def test_a_redrive_that_waits_or_fails_is_announced_once(
+    data: Path, receiver: Receiver
+) -> None:
+    where = {"webhook_url": receiver.url, "public_url": "https://queues.example"}
+    async with serving(data, webhook_secret=SECRET, **where) as served:
+        operators = Operators(served)
+        await make_dead_letters(served, '{"n": 1}', "no JSON")
+        wanted = {"canary": 1, "reason": "T-1 <!channel>", "edit": {"n": 2}}
+        await operators.done("queues/dead/redrives", wanted)
+        redrive = await latest_redrive(operators)
+        assert redrive["paused"] == "canary"
+        assert await look(served, RedriveWatch) == 1
+        waits = await receiver.next()
+        assert await look(served, RedriveWatch) == 0  # it is known
+        await operators.done("queues/dead/redrives/resume", {"handle": redrive["handle"]})
+        assert (await latest_redrive(operators))["status"] == "FAILED"
+        assert await look(served, RedriveWatch) == 1
+        failed = await receiver.next()
+        assert await look(served, RedriveWatch) == 0
+    async with serving(data, webhook_secret=SECRET, **where) as served:
+        assert await look(served, RedriveWatch) == 1  # a minute is not over: who knows who heard
+
+    console = "https://queues.example/_holdfast/console#/queues/dead/redrive"
+    assert (waits["type"], failed["type"]) == ("redrive.waits", "redrive.failed")
+    assert waits["text"] == (
+        f"dead: a redrive waits for someone to look and resume it: 1 of 2 messages moved. {console}"
+    )
+    assert failed["text"] == (
+        "dead: a redrive failed: 1 of 2 messages moved, 1 could not be moved (BodyIsNoObject). "
+        f"{console}"
+    )
+    assert failed["data"] == {
+        "queue": "arn:aws:sqs:us-east-1:000000000000:dead",
+        "account": "000000000000",
+        "region": "us-east-1",
+        "name": "dead",
+        "id": redrive["id"],
+        "started_by": redrive["started_by"],
+        "reason": "T-1 <!channel>",
+        "undoes": None,
+        "moved": 1,
+        "to_move": 2,
+        "came_back": 0,
+        "stayed": 1,
+        "failure": "BodyIsNoObject",
+    }
+
+
+async def test_a_redrive_that_stops_by_itself_is_announced_each_time(
+    data: Path, receiver: Receiver
+) -> None:
+    """And not one that someone paused or cancelled."""
+    async with serving(data, webhook_secret=SECRET, webhook_url=receiver.url) as served:
+        operators = Operators(served)
+        await make_dead_letters(served, *map(str, range(60)))
+        await operators.done("queues/dead/redrives", {"rate": 1, "stop_after": 1})
+        while (redrive := await latest_redrive(operators, settles=False))["paused"] is None:
+            await served.call("ReceiveMessage", QueueUrl="source", MaxNumberOfMessages=10)
+        assert await look(served, RedriveWatch) == 1
+        assert (await receiver.next())["type"] == "redrive.stopped"
+        handle = {"handle": redrive["handle"]}
+        for change in ("pause", "resume", "pause", "cancel"):
+            await operators.done(f"queues/dead/redrives/{change}", handle)
+            assert await look(served, RedriveWatch) == 0, change
+
+    text = receiver.taken[0]["text"]
+    assert text.startswith("dead: a redrive stopped by itself, since messages came back: ")
+    assert text.endswith(" 1 came back.")
+    assert receiver.taken[0]["data"]["came_back"] == 1
+
+
+class Redrives:
+    """A router that leads one queue, with these redrives."""
+
+    def __init__(self, *tasks: MoveTask) -> None:
+        self.tasks = list(tasks)
+
+    def tasks_since(
+        self, queues: Sequence[QueueDefinition], since_ms: int
+    ) -> dict[int, list[MoveTask]]:
+        shown = [each for each in self.tasks if each.is_active or each.ended_at_ms >= since_ms]
+        return {queue.queue_id: shown for queue in queues if queue.name == "dead-1"}
+
+
+async def test_a_redrive_that_stops_again_is_announced_again() -> None:
+    told = list[Any]()
+    shards = Redrives(task(paused="came back", came_back=7), task("other", paused="operator"))
+    announcer = Announcer(lambda _, body: told.append(json.loads(body)), lambda: 0.0, lambda: 0)
+    watch = RedriveWatch(dead_letter_pairs(), cast("Any", shards), announcer, lambda: 1000.0)
+
+    changes: list[dict[str, Any]]
+    changes = [{}, {"paused": ""}, {}, {}, {"status": "COMPLETED", "ended_at_ms": 999_000}]
+    for change in changes:
+        shards.tasks[0] = task(**{"paused": "came back", "came_back": 7, **change})
+        await watch.look()
+    shards.tasks = [
+        task("undo", undoes="first", status="FAILED", ended_at_ms=940_000),
+        task("old", status="FAILED", ended_at_ms=939_999),
+    ]
+    await watch.look()
+
+    kinds = [(each["type"], each["data"]["id"]) for each in told]
+    assert kinds == [("redrive.stopped", "first")] * 2 + [("redrive.failed", "undo")]
+    assert told[0]["text"] == (
+        "dead-1: a redrive stopped by itself, since messages came back: "
+        "1,200 of 4,200 messages moved, 7 came back."
+    )
+    assert told[2]["text"] == "dead-1: the undo of a redrive failed: 1,200 of 4,200 messages moved."
+
+
+def task(task_id: str = "first", **changed: Any) -> MoveTask:
+    return MoveTask(1, task_id, "arn", None, 0, 0, 4200, 1, **{"moved": 1200, **changed})
+
+
 async def test_nothing_waits_for_a_receiver_that_does_not_answer(data: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel connects, nothing reads
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
@@ -213,13 +334,10 @@ async def test_a_look_at_many_queues_gives_the_loop_back() -> None:
     """Other work runs after each slice, and each queue is announced once."""
     shards, announced, turns = Shards(), list[str](), 0
     bits = iter(range(QUEUES))
-    watch = DeadLetterWatch(
-        dead_letter_pairs(),
-        cast("Any", shards),
-        lambda event_id, _: announced.append(event_id),
-        lambda: 0.0,
-        lambda: next(bits),
+    announcer = Announcer(
+        lambda event_id, _: announced.append(event_id), lambda: 0.0, lambda: next(bits)
     )
+    watch = DeadLetterWatch(dead_letter_pairs(), cast("Any", shards), announcer)
 
     looking = asyncio.ensure_future(watch.look())
     while not looking.done():

@@ -1,1 +1,1 @@
-"""The webhook for dead letters."""
+"""The webhook: dead letters and redrives are announced to a team."""

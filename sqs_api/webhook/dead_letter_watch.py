@@ -1,9 +1,8 @@
 """DeadLetterWatch: announces the first message of each dead-letter queue.
 
-    {"type": "dead_letters.first", "timestamp", "text", "data": {"queue": ARN, "account", "region",
-     "name", "messages", "sources": [ARN, ...], "causes": {CAUSE: messages, ...}}}
+    {"type": "dead_letters.first", ..., "data": {..., "messages", "sources": [ARN, ...],
+     "causes": {CAUSE: messages, ...}}}
 
-`text` says the same in a sentence: Slack, and what takes its messages, shows that.
 `causes` tells why messages died that came since the last look, as far as the leader of the queue's
 shard has seen.
 
@@ -15,24 +14,16 @@ more. Only the leader of a queue's shard announces it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
-
-import msgspec
+from collections.abc import Iterable, Mapping
 
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from cluster.shards.shard_report import QueueReport
-from sqs_api.admin.routes import RESERVED
-from sqs_api.parts import Feature, Process
-from sqs_api.periodic import Every, in_slices
-from sqs_api.settings.outgoing_settings import secret_of
-from sqs_api.webhook.webhook_delivery import ATTEMPT_S, HttpPost, WebhookDelivery
+from sqs_api.periodic import in_slices
+from sqs_api.webhook.announcer import Announcer
 from visibility.contract.death import LATE, MAX_RECEIVES, OVER_LENGTH, QUEUE_DELETED
 from visibility.contract.model import QueueDefinition
 
-WATCH_S = 5.0
-"""Interval between two looks at the dead-letter queues."""
 _SLICE = 100
 """Queues looked at before other work may run."""
 _FIRST = "dead_letters.first"
@@ -46,29 +37,14 @@ _CAUSES = {
 }
 """Causes of deaths that do not say it themselves."""
 
-Deliver = Callable[[str, bytes], None]
-"""Takes the id and the body of an event."""
-
 
 class DeadLetterWatch:
     """Belongs to the event loop's thread."""
 
-    def __init__(
-        self,
-        queues: QueueView,
-        router: Router,
-        deliver: Deliver,
-        wall_s: Callable[[], float],
-        bits128: Callable[[], int],
-        public_url: str | None = None,
-    ) -> None:
-        """With `public_url` the text has a link to the console."""
+    def __init__(self, queues: QueueView, router: Router, announcer: Announcer) -> None:
         self._queues = queues
         self._router = router
-        self._deliver = deliver
-        self._wall_s = wall_s
-        self._bits128 = bits128
-        self._public_url = public_url
+        self._announcer = announcer
         self._seen: dict[int, QueueReport] = {}
         """Each queue at the last look."""
         self._holding: set[int] = set()
@@ -118,21 +94,16 @@ class DeadLetterWatch:
     ) -> None:
         from_queues = sorted(sources, key=lambda source: source.arn)
         causes = self._causes(report)
-        body = {
-            "type": _FIRST,
-            "timestamp": datetime.fromtimestamp(self._wall_s(), UTC).isoformat(timespec="seconds"),
-            "text": self._text(queue, report.stored, from_queues, causes),
-            "data": {
-                "queue": queue.arn,
-                "account": queue.account,
-                "region": queue.region,
-                "name": queue.name,
+        self._announcer.announce(
+            _FIRST,
+            queue,
+            self._text(queue, report.stored, from_queues, causes),
+            {
                 "messages": report.stored,
                 "sources": [source.arn for source in from_queues],
                 "causes": causes,
             },
-        }
-        self._deliver(f"msg_{self._bits128():032x}", msgspec.json.encode(body))
+        )
 
     def _text(
         self,
@@ -150,27 +121,12 @@ class DeadLetterWatch:
             f"{number:,} {_CAUSES.get(cause, cause)}" for cause, number in causes.items()
         )
         text = f"{told} ({died})." if died else f"{told}."
-        if self._public_url is None:
+        place = self._announcer.place(queue)
+        if place is None:
             return text
-        place = f"{self._public_url.rstrip('/')}{RESERVED}console#/queues/{queue.name}"
         return f"{text} What they failed for: {place}" if messages else f"{text} {place}"
 
 
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMES_MAX
     return ", ".join(names[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def announcements(process: Process, queues: QueueView, router: Router) -> Feature:
-    """Announce the first message of a dead-letter queue, if there is an address for that."""
-    settings, clock, entropy, opened = process
-    url, secret = settings.webhook_url, settings.webhook_secret
-    if url is None or secret is None:
-        return Feature()
-    signing = secret_of(secret.get_secret_value())
-    delivery = WebhookDelivery(HttpPost(url, ATTEMPT_S), signing, clock.wall_s)
-    opened.push_async_callback(delivery.stop)
-    watch = DeadLetterWatch(
-        queues, router, delivery.deliver, clock.wall_s, entropy.bits128, settings.public_url
-    )
-    return Feature(periodic=(Every(WATCH_S, watch.look),))

@@ -1,0 +1,61 @@
+"""Announcer: the form that all announcements have.
+
+    {"type", "timestamp", "text", "data": {"queue": ARN, "account", "region", "name", ...}}
+
+`text` says the same in a sentence: Slack, and what takes its messages, shows that. So it has no
+words of clients beside names of queues and codes: Slack would read what is marked up in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from sqs_api.admin.routes import RESERVED
+from visibility.contract.model import QueueDefinition
+
+Deliver = Callable[[str, bytes], None]
+"""Takes the id and the body of an event."""
+
+
+class Announcer:
+    """Makes announcements about queues."""
+
+    def __init__(
+        self,
+        deliver: Deliver,
+        wall_s: Callable[[], float],
+        bits128: Callable[[], int],
+        public_url: str | None = None,
+    ) -> None:
+        """With `public_url` there are links to the console."""
+        self._deliver = deliver
+        self._wall_s = wall_s
+        self._bits128 = bits128
+        self._public_url = public_url
+
+    def announce(
+        self, kind: str, queue: QueueDefinition, text: str, data: Mapping[str, object]
+    ) -> None:
+        """Begin to deliver an announcement."""
+        body = {
+            "type": kind,
+            "timestamp": datetime.fromtimestamp(self._wall_s(), UTC).isoformat(timespec="seconds"),
+            "text": text,
+            "data": {
+                "queue": queue.arn,
+                "account": queue.account,
+                "region": queue.region,
+                "name": queue.name,
+                **data,
+            },
+        }
+        self._deliver(f"msg_{self._bits128():032x}", msgspec.json.encode(body))
+
+    def place(self, queue: QueueDefinition, screen: str = "") -> str | None:
+        """The address of a screen of a queue in the console."""
+        if self._public_url is None:
+            return None
+        return f"{self._public_url.rstrip('/')}{RESERVED}console#/queues/{queue.name}{screen}"
