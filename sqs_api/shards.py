@@ -172,7 +172,7 @@ async def open_shards(
         await shard.start(catalog.highest_queue_id)
         opened.push_async_callback(shard.stop)
     watch = QueueWatch(catalog, Router(all_shards))
-    split = SplitQueues(router, catalog, entropy)
+    split = SplitQueues(router, catalog, entropy, clock.wall_s)
     shards = Shards(
         folders,
         catalog,

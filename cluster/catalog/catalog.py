@@ -374,12 +374,16 @@ class Catalog(QueueView):
 
     async def replace_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
         """Put new parts into the place of those of a FIFO queue."""
-        return await self._issue(lambda: part_rules.replace_parts(self, queue, added))
+        return await self._issue(
+            lambda: part_rules.replace_parts(self, queue, added, self._now_ms())
+        )
 
     async def drain_parts(self, queue: QueueDefinition, numbers: Iterable[int]) -> QueueDefinition:
         """Let parts of a queue take no messages any more."""
         closing = list(numbers)
-        drained = await self._do(lambda: part_rules.drain_parts(self, queue, closing))
+        drained = await self._do(
+            lambda: part_rules.drain_parts(self, queue, closing, self._now_ms())
+        )
         assert drained is not None
         return drained
 
@@ -387,7 +391,9 @@ class Catalog(QueueView):
         self, queue: QueueDefinition, number: int, added: NewParts
     ) -> QueueDefinition:
         """Put a new part into the place of one, which drains into it."""
-        return await self._issue(lambda: part_rules.move_part(self, queue, number, added))
+        return await self._issue(
+            lambda: part_rules.move_part(self, queue, number, added, self._now_ms())
+        )
 
     async def change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """Do what this decides by the rules of parts. It may raise errors of its own."""

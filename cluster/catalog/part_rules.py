@@ -117,7 +117,9 @@ def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decis
     return Decision(entries, current.queue_id)
 
 
-def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decision:
+def replace_parts(
+    view: QueueView, queue: QueueDefinition, added: NewParts, now_ms: int
+) -> Decision:
     """New parts of a FIFO queue, which take its messages from now on in place of all others.
 
     Raises QueueDoesNotExist, UnsupportedOperation for a queue that deduplicates over all its
@@ -149,7 +151,9 @@ def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> D
         for place, part in enumerate(before[-count:])
     ]
     _check_emptied(current, [part for part in before[:-count] if part.is_open], added)
-    closing = [msgspec.structs.replace(part, state=PartState.DRAINING) for part in before[:-count]]
+    closing = [
+        _closing(part, part.heir, now_ms) if part.is_open else part for part in before[:-count]
+    ]
     home = msgspec.structs.replace(current, queue_id=new[0].queue_id, shard=new[0].shard)
     entries = _with_parts(home, [*new, *closing], last)
     entries[LAST_ID] = view.highest_queue_id + count
@@ -211,7 +215,9 @@ def _with_new(view: QueueView, current: QueueDefinition, added: NewParts) -> tup
     return parts, last
 
 
-def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int]) -> Decision:
+def drain_parts(
+    view: QueueView, queue: QueueDefinition, numbers: Sequence[int], now_ms: int
+) -> Decision:
     """Parts that take no messages any more; the open ones get theirs, in turn. Those that drain
     already stay as they are.
 
@@ -233,12 +239,15 @@ def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int])
         part.number for part in current.parts if part.is_open and part.number not in closing
     )
     parts = [
-        _closing(part, next(heirs)) if part.number in closing else part for part in current.parts
+        _closing(part, next(heirs), now_ms) if part.number in closing else part
+        for part in current.parts
     ]
     return Decision(_with_parts(current, parts, current.last_part), current.queue_id)
 
 
-def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewParts) -> Decision:
+def move_part(
+    view: QueueView, queue: QueueDefinition, number: int, added: NewParts, now_ms: int
+) -> Decision:
     """One new part in place of an open one, which drains into it. If that was the home, the new
     part is it, and has the queue's id. In a FIFO queue it gets the groups of the old one.
 
@@ -264,7 +273,7 @@ def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewPa
             )
     if current.settings.fifo:
         _check_emptied(current, [old], added)
-    drains = _closing(old, new.number)
+    drains = _closing(old, new.number, now_ms)
     new = msgspec.structs.replace(new, first_hash=old.first_hash, last_hash=old.last_hash)
     if old.queue_id == current.queue_id:
         parts = [new, drains, *before[1:]]
@@ -276,8 +285,10 @@ def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewPa
     return Decision(entries, current.queue_id)
 
 
-def _closing(part: Part, heir: int) -> Part:
-    return msgspec.structs.replace(part, state=PartState.DRAINING, heir=heir)
+def _closing(part: Part, heir: int, now_ms: int) -> Part:
+    return msgspec.structs.replace(
+        part, state=PartState.DRAINING, heir=heir, drains_since_ms=now_ms
+    )
 
 
 def _check_gone(current: QueueDefinition) -> None:

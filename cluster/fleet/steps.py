@@ -53,19 +53,23 @@ def not_available(view: QueueView, change: Change, queue: QueueDefinition | None
         return "the home of a queue cannot be drained: it can move"
     issued = {part.queue_id: part.first_sequence for part in queue.all_parts()}
     try:
-        decided(view, queue, change, NewParts(change.opens, issued))
+        decided(view, queue, change, NewParts(change.opens, issued), now_ms=0)
     except QueueError as error:
         return error.message.rstrip(".")
     return ""
 
 
-def decided(view: QueueView, queue: QueueDefinition, change: Change, new: NewParts) -> Decision:
+def decided(
+    view: QueueView, queue: QueueDefinition, change: Change, new: NewParts, now_ms: int
+) -> Decision:
     """The new state of the queue. Raises the errors of the rules of parts."""
     if change.kind is Kind.MOVE:
-        return move_part(view, queue, change.drains[0], new)
+        return move_part(view, queue, change.drains[0], new, now_ms)
     if queue.settings.fifo:
-        return replace_parts(view, queue, new)
-    return add_parts(view, queue, new) if change.opens else drain_parts(view, queue, change.drains)
+        return replace_parts(view, queue, new, now_ms)
+    if change.opens:
+        return add_parts(view, queue, new)
+    return drain_parts(view, queue, change.drains, now_ms)
 
 
 def made_of(
@@ -151,8 +155,9 @@ class Steps:
             current = self._catalog.queue_of_id(queue.queue_id)
             if current is None or current.version != change.version:
                 raise StepRefused(_CHANGED)
-            decision = decided(self._catalog, current, change, new)
-            known[:] = [made_of(change, by, self._now_ms(), current, decision)]
+            now_ms = self._now_ms()
+            decision = decided(self._catalog, current, change, new, now_ms)
+            known[:] = [made_of(change, by, now_ms, current, decision)]
             return decision._replace(commit=self._committing(known[0], conditions))
 
         await self._catalog.change_parts(decide)

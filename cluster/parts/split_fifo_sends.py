@@ -2,14 +2,15 @@
 
 Each message goes to the part that has its group; a batch is cut by part. For five minutes after a
 part closed, it is asked first whether it knows the deduplication id: then the message is a
-duplicate, and the answer is that of the first. A part that closed meanwhile answers Moved: it
+duplicate, and the answer is that of the first. It says itself when these are over; one that nobody
+leads is not asked any more half a minute later. A part that closed meanwhile answers Moved: it
 decided nothing, and the message goes to the part that has the group now.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,11 +37,15 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.rules.earlier_parts import FindIds
+from visibility.rules.remembered_ids import REMEMBERED_MS
 from visibility.state.waiters import Ticket
 
 _ROUNDS_MAX = 4
 """Times that a message is sent to the part that has its group, each after the news of parts."""
 _OVER_MAX = 10_000
+_IDS_OVER_MS = REMEMBERED_MS + 30_000
+"""Time after the start of draining from which on a part knows no ids. Half a minute: clocks of two
+hosts differ by 20 s at most, and the change of the record takes a moment."""
 
 _Known = Mapping[bytes, tuple[str, int]]
 """MessageId and sequence of the first message, by deduplication id."""
@@ -132,8 +137,10 @@ class _Sending:
 class SplitFifoSends:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, router: Router, view: View) -> None:
+    def __init__(self, router: Router, view: View, wall_s: Callable[[], float]) -> None:
+        """`wall_s` reads the time in epoch seconds."""
         self._router = router
+        self._wall_s = wall_s
         self._view = view
         self._over: dict[int, None] = {}
         """Ids of closed parts that know no deduplication ids any more."""
@@ -222,7 +229,7 @@ class SplitFifoSends:
         for place in places:
             content = sending.content(place)
             for earlier in part.earlier_parts(content.group):
-                if earlier.queue_id not in self._over:
+                if earlier.queue_id not in self._over and not self._is_away(earlier):
                     asked = questions.setdefault(earlier.queue_id, (earlier, []))
                     asked[1].append(content.deduplication)
         known: dict[bytes, tuple[str, int]] = {}
@@ -238,6 +245,15 @@ class SplitFifoSends:
 
         await _all(ask(*question) for question in questions.values())
         return known
+
+    def _is_away(self, part: QueueDefinition) -> bool:
+        """True if nobody leads a part which has drained for so long that it knows no ids. As long
+        as somebody does it is asked, since it closes when it hears of that: perhaps by asking."""
+        since_ms = part.part.drains_since_ms
+        if not since_ms or self._wall_s() * 1000 < since_ms + _IDS_OVER_MS:
+            return False
+        router = self._router
+        return not (router.leads(part.shard) or router.is_led_elsewhere(part.shard))
 
     async def _ask(self, request: Request) -> Answer:
         """Have a part decide. Raises QueueError."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -64,12 +64,15 @@ _ROUNDS_MAX = 3
 class SplitQueues:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, router: Router, view: View, entropy: Entropy) -> None:
+    def __init__(
+        self, router: Router, view: View, entropy: Entropy, wall_s: Callable[[], float]
+    ) -> None:
+        """`wall_s` reads the time in epoch seconds."""
         self._router = router
         self._view = view
         self._bits128 = entropy.bits128
         self._receives = SplitReceives(router, view, entropy)
-        self._fifo_sends = SplitFifoSends(router, view)
+        self._fifo_sends = SplitFifoSends(router, view, wall_s)
         self._following = Following(router, view)
         self._sending = Counter[int]()
         """Sends under way by the id of the part."""

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
-from cluster.tests.virtual_time import SeededEntropy
+from cluster.tests.virtual_time import SeededEntropy, SettableClock
 from visibility.contract.errors import (
     InvalidParameterValue,
     OverLimit,
@@ -98,7 +98,7 @@ class _Parts(Router):
 
 async def _sent(parts: _Parts, request: Request) -> Any:
     answered = asyncio.get_running_loop().create_future()
-    split = SplitQueues(parts, _View(), SeededEntropy("full"))
+    split = SplitQueues(parts, _View(), SeededEntropy("full"), SettableClock().wall_s)
     split.submit(request, answered.set_result)
     return await answered
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
-from cluster.tests.virtual_time import SeededEntropy
+from cluster.tests.virtual_time import SeededEntropy, SettableClock
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
 from visibility.contract.queue_parts import Part
@@ -68,7 +68,7 @@ class _Router(Router):
 
 async def _asked(router: _Router, view: _View, request: Request) -> Counter[int]:
     """The shards that requests went to which came all at once."""
-    split = SplitQueues(router, view, SeededEntropy("near"))
+    split = SplitQueues(router, view, SeededEntropy("near"), SettableClock().wall_s)
     for _ in range(REQUESTS):
         split.submit(request, lambda answer: None)
     return Counter(router.asked)
@@ -77,7 +77,7 @@ async def _asked(router: _Router, view: _View, request: Request) -> Counter[int]
 async def test_a_send_goes_to_the_part_that_is_here() -> None:
     view = _View()
     router = _Router()
-    split = SplitQueues(router, view, SeededEntropy("near"))
+    split = SplitQueues(router, view, SeededEntropy("near"), SettableClock().wall_s)
     for _ in range(REQUESTS):
         split.submit(prepared.send(view.queue, "x"), lambda answer: None)
         await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_a_part_that_does_not_answer_gets_few_sends() -> None:
     """Its shard may be without a leader: sends would wait there until they are given up."""
     view = _View()
     router = _Router(sick=1, led=-1)
-    split = SplitQueues(router, view, SeededEntropy("sick"))
+    split = SplitQueues(router, view, SeededEntropy("sick"), SettableClock().wall_s)
     for _ in range(REQUESTS):
         split.submit(prepared.send(view.queue, "x"), lambda answer: None)
         await asyncio.sleep(0)

@@ -14,6 +14,7 @@ from cluster.tests.catalog_file import CatalogFile, owner
 from visibility.contract.errors import InvalidParameterValue, UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import PARTS_MAX, PartState, first_sequence
+from visibility.tests.prepared import START_MS
 
 HOUR_MS = 3_600_000
 IN_PARTS = {
@@ -149,6 +150,20 @@ async def test_a_part_moves_with_its_groups(file: CatalogFile) -> None:
         each for each in (b"a", b"b", b"c", b"d") if queue.part_for(each).part.number == 48
     )
     assert [each.part.number for each in queue.part_for(group).earlier_parts(group)] == [32, 0]
+
+
+async def test_a_part_says_since_when_it_drains(file: CatalogFile) -> None:
+    split = await replaced(file, await created(file), 2)
+    file.clock.at_ms += 60_000
+    await moved(file, split, 32)
+
+    queue = (await file.reopen()).queue(*owner("q.fifo"))
+    assert {part.number: part.drains_since_ms for part in queue.parts} == {
+        0: START_MS,
+        16: 0,
+        32: START_MS + 60_000,
+        48: 0,
+    }
 
 
 async def test_a_whole_queue_moves_whatever_it_deduplicates_over(file: CatalogFile) -> None:

@@ -47,7 +47,7 @@ class Kept:
         self.router = Router([self.shard])
         watch = QueueWatch(catalog, self.router)
         self.deletions = Deletions(catalog, self.router, watch)
-        split = SplitQueues(self.router, catalog, CountingEntropy())
+        split = SplitQueues(self.router, catalog, CountingEntropy(), clock.wall_s)
         self.actions = QueueActions(catalog, self.router, split, self.deletions, watch)
 
     async def make(self, name: str = "q") -> QueueDefinition:

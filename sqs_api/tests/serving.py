@@ -294,7 +294,7 @@ async def running(
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
-    split = SplitQueues(router, catalog, entropy)
+    split = SplitQueues(router, catalog, entropy, clock.wall_s)
     queues = QueueActions(catalog, router, split, deletions, watch)
     recheck_refusal = RecheckRefusal(queues, sealer, catch_up or keyring.catch_up)
     payloads = Payloads(sealer, clock.wall_s)

@@ -146,7 +146,7 @@ async def test_a_worker_needs_no_owner(tmp_path: Path) -> None:
             DiskSpace(tmp_path, 0),
             sealer,
             router,
-            SplitQueues(router, catalog, process.entropy),
+            SplitQueues(router, catalog, process.entropy, process.clock.wall_s),
             Deliveries(router, process.entropy),
             watch,
             Unlocking(router, catalog, process.entropy),

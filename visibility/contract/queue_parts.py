@@ -49,6 +49,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     last_hash: int = (1 << HASH_BITS) - 1
     heir: int = 0
     """Of a part that drains: the number of the part that gets what it has."""
+    drains_since_ms: int = 0
+    """When it began to drain, by the clock of the host that wrote it; 0 if that is not known."""
 
     @property
     def is_open(self) -> bool:

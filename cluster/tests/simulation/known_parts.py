@@ -28,6 +28,7 @@ from cluster.fleet.plan_table import Change
 from cluster.fleet.steps import decided, made_of
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
+from cluster.tests.virtual_time import LoopClock
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import (
@@ -64,6 +65,7 @@ class KnownParts(KnownQueues):
 
     def __init__(self) -> None:
         super().__init__()
+        self._clock = LoopClock()
         self.kept = KeptQueues(0)
         self.purged_at_ms: dict[int, int] = {}
         self.draining: frozenset[int] = frozenset()
@@ -98,19 +100,19 @@ class KnownParts(KnownQueues):
 
     def replace(self, queue: QueueDefinition, added: NewParts) -> None:
         """Put new parts into the place of those of a FIFO queue."""
-        self._apply(queue, replace_parts(cast(Any, self), queue, added))
+        self._apply(queue, replace_parts(cast(Any, self), queue, added, self._clock.now_ms()))
 
     def drain(self, queue: QueueDefinition, numbers: list[int]) -> None:
         """Let parts drain."""
-        self._apply(queue, drain_parts(cast(Any, self), queue, numbers))
+        self._apply(queue, drain_parts(cast(Any, self), queue, numbers, self._clock.now_ms()))
 
     def move(self, queue: QueueDefinition, number: int, added: NewParts) -> None:
         """Put a new part in the place of one."""
-        self._apply(queue, move_part(cast(Any, self), queue, number, added))
+        self._apply(queue, move_part(cast(Any, self), queue, number, added, self._clock.now_ms()))
 
     def make(self, queue: QueueDefinition, change: Change, added: NewParts) -> MadeChange:
         """Make a change of the manager."""
-        decision = decided(cast(Any, self), queue, change, added)
+        decision = decided(cast(Any, self), queue, change, added, self._clock.now_ms())
         made = made_of(change, "manager", 0, queue, decision)
         self._apply(queue, decision)
         return made
@@ -204,6 +206,10 @@ class CheckedRouter:
         """See `Router`."""
         return self._router.leads(number)
 
+    def is_led_elsewhere(self, number: int) -> bool:
+        """See `Router`."""
+        return self._router.is_led_elsewhere(number)
+
     async def ask(self, request: Request) -> object:
         """See `Router`."""
         return await self._router.ask(request)
@@ -231,4 +237,5 @@ def split_queues(router: Router, known: KnownParts, random: Random) -> SplitQueu
             """See `Entropy.secret`."""
             return random.randbytes(size)
 
-    return SplitQueues(cast(Any, CheckedRouter(router, known)), Lagging(known, random), Entropy())
+    checked = cast(Any, CheckedRouter(router, known))
+    return SplitQueues(checked, Lagging(known, random), Entropy(), LoopClock().wall_s)

@@ -87,7 +87,7 @@ class Leaders:
 
     def is_led_elsewhere(self, shard: int) -> bool:
         """See `Router.is_led_elsewhere`."""
-        return True
+        return self._simulation.clusters[shard].leading() is not None
 
 
 def split_of(simulation: ClusterSimulation, known: KnownParts, random: Random) -> SplitQueues:
