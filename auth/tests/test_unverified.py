@@ -16,7 +16,7 @@ NODE = {
     b"user-agent": b"node",
     b"accept-encoding": b"gzip, deflate",
 }
-"""What fetch of Node 22 sends."""
+"""The headers that fetch of Node 22 sends."""
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def opened(keyring: Keyring, key: DataKey, sealed: bytes) -> bytes:
-    """What another process reads."""
+    """The records as another process reads them."""
     return (await found(keyring, key.number))[1].open(sealed)
 
 
