@@ -85,7 +85,7 @@ async def show_failures(
     sources = context.catalog.dead_letter_sources(queue)
     if not sources:
         raise InvalidParameterValue(f"{queue.name} is the dead-letter queue of no queue.")
-    reads = may_read(asked, queue)
+    reads = may_read(asked, queue, sources)
     parts = [part.queue_id for part in queue.all_parts()]
     heard = await context.hosts.ask(FAILURES, msgspec.msgpack.encode(parts))
     reports = {

@@ -16,6 +16,9 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter
 
 _Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+HIDDEN = "(hidden)"
+"""Stands for what only those may see who may read bodies."""
+_ON_BODIES = ("text", "attribute", "json")
 _Seconds = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
@@ -88,20 +91,24 @@ class ShownFilter(TypedDict, total=False):
     failure: str
 
 
-def shown_filter(wanted: MessageFilter) -> ShownFilter:
-    """The conditions of a filter as JSON."""
+def shown_filter(wanted: MessageFilter, *, reads: bool = True) -> ShownFilter:
+    """The conditions of a filter as JSON; without `reads` those on bodies are there, but not what
+    they look for."""
     names = {"message_id": "id"}
+    hidden = () if reads else _ON_BODIES
     shown = {
-        names.get(field.name, field.name): value
+        names.get(field.name, field.name): HIDDEN if field.name in hidden else value
         for field in msgspec.structs.fields(wanted)
         if (value := getattr(wanted, field.name)) != field.default
     }
     return cast(ShownFilter, shown)
 
 
-def may_read(asked: Asked, queue: QueueDefinition) -> bool:
-    """True if the caller may read the bodies of the queue."""
-    return asked.may(READ_BODIES, queue.name) and asked.may_open(queue)
+def may_read(asked: Asked, queue: QueueDefinition, sources: Iterable[QueueDefinition] = ()) -> bool:
+    """True if the caller may read the bodies of the queue; messages may be under the keys of
+    `sources`, too."""
+    may_open = asked.may_open
+    return asked.may(READ_BODIES, queue.name) and all(map(may_open, (queue, *sources)))
 
 
 def check_reading(
@@ -120,5 +127,5 @@ def check_bodies(asked: Asked, queue: QueueDefinition, sources: Iterable[QueueDe
     """Refuse what tells of bodies, or changes them, to who may not read them; see
     `check_reading`."""
     asked.check(READ_BODIES, queue.name)
-    if not all(asked.may_open(each) for each in (queue, *sources)):
+    if not may_read(asked, queue, sources):
         raise ResourceNotFound("The key of the queue's messages is not yours to use.")

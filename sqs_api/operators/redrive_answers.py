@@ -17,7 +17,13 @@ from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, REDRIVE_MESSAGES, REDRIVES, Route
 from sqs_api.http.http_limits import BODY_BYTES_MAX
 from sqs_api.operators.edit_samples import EditedSample, edited_samples
-from sqs_api.operators.filter_fields import GivenFilter, check_bodies, check_reading, shown_filter
+from sqs_api.operators.filter_fields import (
+    GivenFilter,
+    check_bodies,
+    check_reading,
+    may_read,
+    shown_filter,
+)
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
 from visibility.content.edits import edit_of
@@ -383,8 +389,9 @@ async def list_redrives(
     tasks = await tasks_of(context, asked, queue, listing.before, listing.limit)
     undone = await _undone(context, asked, [task for task in tasks if task.undone_at_ms])
     more = len(tasks) == listing.limit and tasks[-1].number > 1
+    reads = may_read(asked, queue, context.catalog.dead_letter_sources(queue))
     return {
-        "redrives": [shown_redrive(task, undone.get(task.task_id)) for task in tasks],
+        "redrives": [shown_redrive(task, undone.get(task.task_id), reads=reads) for task in tasks],
         "next": tasks[-1].number if more else None,
     }
 

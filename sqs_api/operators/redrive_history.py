@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, LIST_QUEUES, REDRIVE_MESSAGES, Route
+from sqs_api.operators.filter_fields import may_read
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.redrive_answers import tasks_of
 from sqs_api.operators.shown_queues import EMPTY
@@ -94,7 +95,7 @@ async def list_all_redrives(
     return {
         "redrives": [
             {
-                **shown_redrive(task, None),
+                **shown_redrive(task, None, reads=_reads(context, asked, queue)),
                 "queue": queue.name,
                 "may_redrive": asked.may(REDRIVE_MESSAGES, queue.name),
             }
@@ -108,6 +109,10 @@ async def list_all_redrives(
         "left_out": max(0, len(found) - _SHOWN_MAX),
         "is_complete": is_complete,
     }
+
+
+def _reads(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> bool:
+    return may_read(asked, queue, context.catalog.dead_letter_sources(queue))
 
 
 async def _redriven(

@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from sqs_api.operators.filter_fields import ShownFilter, shown_filter
+from sqs_api.operators.filter_fields import HIDDEN, ShownFilter, shown_filter
 from visibility.contract.move_task import MoveTask, encode_handle
 
 
@@ -21,7 +21,8 @@ class ShownRedrive(TypedDict):
     """A redrive, begun here or by StartMessageMoveTask. `stayed` messages could not be moved; those
     of `looked_at` that do not match the filter are not among them. `to_move` is what a plan counted
     (`is_planned`), else the messages that were visible at the start. `edit` is a JSON merge patch
-    of what moves."""
+    of what moves. To those who may not read bodies it is `(hidden)`, as the texts are that the
+    filter looks for."""
 
     number: int
     id: str
@@ -53,8 +54,9 @@ class ShownRedrive(TypedDict):
     undone: Undone | None
 
 
-def shown_redrive(task: MoveTask, undone: Undone | None) -> ShownRedrive:
-    """A redrive as JSON."""
+def shown_redrive(task: MoveTask, undone: Undone | None, *, reads: bool) -> ShownRedrive:
+    """A redrive as JSON, for somebody who may read the bodies of its queue (`reads`) or not."""
+    edit = msgspec.json.decode(task.edit) if task.edit else None
     return {
         "number": task.number,
         "id": task.task_id,
@@ -64,8 +66,8 @@ def shown_redrive(task: MoveTask, undone: Undone | None) -> ShownRedrive:
         "paused": task.paused or None,
         "source_arn": task.source_arn,
         "destination_arn": task.destination_arn,
-        "filter": None if task.filter is None else shown_filter(task.filter),
-        "edit": msgspec.json.decode(task.edit) if task.edit else None,
+        "filter": None if task.filter is None else shown_filter(task.filter, reads=reads),
+        "edit": edit if reads or edit is None else {HIDDEN: HIDDEN},
         "rate": task.rate or None,
         "ramp_s": task.pace.ramp_s,
         "canary": task.pace.canary,
