@@ -199,6 +199,11 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     prepared: PreparedDeletes | None = None
 
     @property
+    def has_id(self) -> bool:
+        """True for a send that is deduplicated."""
+        return self.sent is not None and bool(self.sent.deduplication)
+
+    @property
     def is_delayed(self) -> bool:
         """True for a message that waited for the end of its delay."""
         return self.due_ms >= 0
