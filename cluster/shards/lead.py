@@ -124,8 +124,9 @@ class Lead:
 
     # -- begin and end -----------------------------------------------------------------------------
 
-    def begin(self, now_ms: int, *, is_older: bool) -> None:
-        """Commit the events that a crash prevented, and plan the first Turn.
+    def begin(self, now_ms: int, number: int, *, is_older: bool) -> None:
+        """Commit the events that a crash prevented, and plan the first Turn of the shard with this
+        number.
 
         An older store gets a new source and a new origin: it would repeat numbers of batches that
         the archive has, and of messages that other shards know.
@@ -143,7 +144,7 @@ class Lead:
         while self._takes is not _NOTHING and (unfinished := unfinished_purges(state)):
             # One at a time: the next may continue from its result.
             self._commit(begin(state, stamp, [unfinished[0]]), stamp)
-        closings = list(unfinished_closings(state, now_ms))
+        closings = list(unfinished_closings(state, now_ms, number))
         if closings and self._takes is not _NOTHING:
             self._commit(begin(state, stamp, closings), stamp)
         self._plan_turn()

@@ -140,7 +140,7 @@ class Shard:
         self._store, self._state, self.lead, self.phase = store, state, lead, Phase.LEADING
         self._loaded_at_ms = self._parts.clock.now_ms()
         state.prepares = self._prepares
-        lead.begin(self._loaded_at_ms, is_older=store.came_back_shorter)
+        lead.begin(self._loaded_at_ms, self.number, is_older=store.came_back_shorter)
         if self.lead is lead:
             self._refused.give_back(lead.submit)
             self.tell(News.LEADS)
