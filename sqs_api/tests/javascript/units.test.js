@@ -9,6 +9,7 @@ globalThis.location = { origin: "https://queues.example" };
 const { backText, bothTimes, bytes, changedText, count, dayOf, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
+const { sentUntilTaken } = await import("./static/wire.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
@@ -682,4 +683,34 @@ test("what the service refuses is told with its place", () => {
   assert.equal(refusal("é".repeat(600), 1024, 10)?.text, "The message has 186 bytes more than the 1,024 that the queue takes.");
   assert.equal(refusal("", 100)?.text, "A message has a body.");
   assert.equal(bytesOf("é"), 2);
+});
+
+/** What becomes of a request that gets these answers, with the number of tries; the time stands still. */
+async function triedWith(/** @type {[number, string | null][]} */ answers) {
+  let tries = 0;
+  const { fetch, setTimeout: later } = globalThis;
+  Object.assign(globalThis, {
+    setTimeout: (/** @type {() => void} */ done) => queueMicrotask(done),
+    fetch: async () => {
+      const [status, retryAfter] = answers[Math.min(tries, answers.length - 1)] ?? [0, null];
+      tries += 1;
+      const headers = new Headers(retryAfter ? { "retry-after": retryAfter } : {});
+      return new Response(JSON.stringify(status === 200 ? {} : { error: "No room." }), { status, headers });
+    },
+  });
+  try {
+    await sentUntilTaken({ method: "GET", path: "x" });
+    return ["", tries];
+  } catch (error) {
+    return [error.message, tries];
+  } finally {
+    Object.assign(globalThis, { fetch, setTimeout: later });
+  }
+}
+
+test("what the service has no room for is tried again, and then it says so", async () => {
+  assert.deepEqual(await triedWith([[503, "1"], [503, "1"], [200, null]]), ["", 3]);
+  assert.deepEqual(await triedWith([[503, "1"]]), ["No room. It was tried 4 times.", 4]);
+  assert.deepEqual(await triedWith([[503, null]]), ["No room.", 1]);
+  assert.deepEqual(await triedWith([[503, "1"], [400, null]]), ["No room.", 2]);
 });
