@@ -6,7 +6,7 @@ import * as commands from "./commands.js";
 import { button, command, el, link, time } from "./dom.js";
 import { ago, count, local, span } from "./format.js";
 import { shape } from "./lines.js";
-import { markLines, shownMarks } from "./marks.js";
+import { markLines } from "./marks.js";
 import { Matching } from "./matching.js";
 import { resource } from "./resource.js";
 
@@ -20,8 +20,13 @@ const NAMES = { fields: "fields", text: "text" };
  * The failures, read again when the number of messages has changed, or could not be read: `changed`
  * tells it, null while nobody knows. Not more often, since each look at what bodies say is in the
  * audit log.
+ *
+ * @param {any} queue
+ * @param {import("./marks.js").MarkList} marks
+ * @param {AbortSignal} signal
+ * @param {(error: Error) => void} fail
  */
-export function failures(queue, signal, fail) {
+export function failures(queue, marks, signal, fail) {
   const { name } = queue;
   const order = el("select", { "aria-label": "Order of the failures" },
     ORDERS.map(([value, text]) => el("option", { value }, text)));
@@ -41,6 +46,7 @@ export function failures(queue, signal, fail) {
 
   function show(found) {
     stored = found.stored;
+    marks.set("failures", found.marks);
     if (!found.is_exact) setTimeout(() => !signal.aborted && list.read(), COUNTING_MS);
     return [
       el("p", { class: "actions" }, el("span", { role: "status" }, summary(found)), order,
@@ -48,7 +54,6 @@ export function failures(queue, signal, fail) {
       found.failures.map((failure) => shownFailure(queue, failure, found, panelOf)),
       found.others > 0 && el("p", { class: "hint" },
         `${count(found.others)} messages are of other, smaller failures.`),
-      shownMarks(found.marks),
       command(commands.failures(name)),
     ];
   }
