@@ -9,6 +9,7 @@ import { shape } from "./lines.js";
 import { markLines } from "./marks.js";
 import { Matching } from "./matching.js";
 import { resource } from "./resource.js";
+import { shownText } from "./unseen_characters.js";
 
 const WIDTH = 480;
 const HEIGHT = 48;
@@ -117,7 +118,7 @@ function shownFailure(queue, failure, found, panelOf) {
 
 function sign({ name, value }) {
   const [, path] = name.split(/:(.*)/s);
-  return el("span", { class: "sign" }, value || "(empty)", " ",
+  return el("span", { class: "sign" }, shownText(value) || "(empty)", " ",
     el("span", { class: "hint" }, path ?? NAMES[name]));
 }
 

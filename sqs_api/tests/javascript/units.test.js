@@ -10,6 +10,7 @@ const { backText, bothTimes, bytes, changedText, count, dayOf, delay, instant, l
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { sentUntilTaken } = await import("./static/wire.js");
+const { partsOf } = await import("./static/unseen_characters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
@@ -714,3 +715,16 @@ test("what the service has no room for is tried again, and then it says so", asy
   assert.deepEqual(await triedWith([[503, null]]), ["No room.", 1]);
   assert.deepEqual(await triedWith([[503, "1"], [400, null]]), ["No room.", 2]);
 });
+
+for (const [text, parts] of /** @type {[string, (string | string[])[]][]} */ ([
+  ["", []],
+  ["a\tb\r\nc\n", ["a\tb\r\nc\n"]],
+  ["a\u200bb", ["a", ["U+200B", "zero-width space"], "b"]],
+  ["\u202eevil\u202c", [["U+202E", "right-to-left override"], "evil", ["U+202C", "end of a direction"]]],
+  ["\u0001\u0085", [["U+0001", "control character"], ["U+0085", "control character"]]],
+  ["a\rb", ["a", ["U+000D", "control character"], "b"]],
+  ["\u{e0041}\ufe0f", [["U+E0041", "character that is not seen"], ["U+FE0F", "character that is not seen"]]],
+  ["👩‍💻 ❤️ 👍🏽", ["👩‍💻 ❤️ 👍🏽"]],
+  ["👩\u200d", ["👩", ["U+200D", "zero-width joiner"]]],
+])) test(`partsOf(${JSON.stringify(text)})`, () =>
+  assert.deepEqual(partsOf(text).map(({ text: part, name }) => (name ? [part, name] : part)), parts));
