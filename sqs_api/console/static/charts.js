@@ -6,7 +6,7 @@ import { get, ofQueue } from "./api.js";
 import { pointAt, RANGES, ticksOf, topOf } from "./axes.js";
 import { button, el, fill, row, table, time } from "./dom.js";
 import { delay, local, rate, span } from "./format.js";
-import { path, shape } from "./lines.js";
+import { labels, path, shape } from "./lines.js";
 import { markLines, markText } from "./marks.js";
 import { resource } from "./resource.js";
 
@@ -140,17 +140,6 @@ function figure({ past, before }, title, unit, text, lines, tick, onpointermove)
         onpointermove }, svg)),
     labels("times", ticks.map(([share, label]) => [{ x: percent(share), y: "75%" }, label])),
     el("p", { class: "legend", "aria-live": "polite" }));
-}
-
-/** Texts of an axis, which are not stretched as the lines are. */
-function labels(kind, texts) {
-  const svg = shape("svg", { class: kind, "aria-hidden": "true" });
-  for (const [at, text] of texts) {
-    const label = shape("text", at);
-    label.textContent = text;
-    svg.append(label);
-  }
-  return svg;
 }
 
 /** The point in whose time something happened. */

@@ -5,7 +5,7 @@ import { get, ofQueue } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, link, time } from "./dom.js";
 import { ago, count, local, span } from "./format.js";
-import { shape } from "./lines.js";
+import { labels, shape } from "./lines.js";
 import { markLines } from "./marks.js";
 import { Matching } from "./matching.js";
 import { resource } from "./resource.js";
@@ -152,6 +152,8 @@ function histogram({ bars, messages, first_ms: first, last_ms: last }, { begin_m
     svg.append(shape("rect", { x: at * step, y: HEIGHT - height, width: step - 1, height }));
   });
   svg.append(...markLines(marks, (at) => ((at - begin) / bar) * step, WIDTH, HEIGHT));
-  return el("figure", {}, svg, el("figcaption", { class: "hint span" },
-    time(begin, ago(begin)), el("span", {}, "now")));
+  return el("figure", {},
+    el("div", { class: "plotted" }, labels("scale", [[{ x: "100%", y: "12%" }, count(top)], [{ x: "100%", y: "92%" }, "0"]]), svg),
+    el("figcaption", { class: "hint span" }, time(begin, ago(begin)),
+      el("span", {}, `messages in ${span(bar / 1000)} each`), el("span", {}, "now")));
 }
