@@ -30,6 +30,10 @@ _WAITING_MAX = 100
 """Scans that begin are refused if so many wait; those that go on, if twice as many."""
 
 
+class NoTurn(ServiceUnavailable):
+    """A search, count or plan found no turn. It has changed nothing, and may be tried again."""
+
+
 class _Scan(msgspec.Struct, eq=False):
     user: str
     queue_id: int
@@ -48,8 +52,7 @@ class ScanTurns:
 
     @asynccontextmanager
     async def turn(self, user: str, queue_id: int, *, goes_on: bool = False) -> AsyncIterator[None]:
-        """Wait until a scan may begin; `goes_on` if it is a later step of one. Raises
-        ServiceUnavailable."""
+        """Wait until a scan may begin; `goes_on` if it is a later step of one. Raises NoTurn."""
         loop = asyncio.get_running_loop()
         scan = _Scan(user, queue_id, loop.create_future())
         try:
@@ -99,8 +102,8 @@ class ScanTurns:
                 scan.begins.set_result(None)
 
 
-def _refused() -> ServiceUnavailable:
-    return ServiceUnavailable(
+def _refused() -> NoTurn:
+    return NoTurn(
         f"Searches, counts and plans run {AT_ONCE} at a time, {OF_USER_AT_ONCE} of one user. Close "
         "tabs of yours that search or count, and try again."
     )

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.commands.terminal_tables import plain, span
+from sqs_api.operators import scan_turns
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.operator_client import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
@@ -83,6 +84,31 @@ async def test_failures_are_counted_and_their_messages_exported(served: Served) 
     assert "\x9b" not in shown.out
     assert [json.loads(line)["body"] for line in exported.out.splitlines()] == ["a"]
     assert len(everything.out.splitlines()) == 3
+
+
+async def test_a_search_that_finds_no_room_is_tried_again_and_then_says_so(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            monkeypatch.setattr(scan_turns, "AT_ONCE", 1)
+
+    monkeypatch.setattr("sqs_api.commands.page_client.time.sleep", pause)
+    monkeypatch.setattr(scan_turns, "WAIT_S", 0.0)
+    monkeypatch.setattr(scan_turns, "AT_ONCE", 0)
+    found = await say(served, "messages", "browse", "dead", "--text", "a")
+    assert (found.status, pauses) == (0, [1, 1])
+
+    pauses += [0, 0]
+    monkeypatch.setattr(scan_turns, "AT_ONCE", 0)
+    refused = await say(served, "messages", "browse", "dead", "--text", "a")
+    assert refused.status == 2
+    assert pauses == [1, 1, 0, 0, 1, 1, 1]
+    assert "Close tabs of yours" in refused.err
+    assert refused.err.strip().endswith("It was tried 4 times.")
 
 
 async def test_tags_with_a_meaning_are_shown_with_it(served: Served) -> None:

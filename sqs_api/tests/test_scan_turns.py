@@ -169,6 +169,7 @@ async def test_searches_counts_and_plans_take_turns_and_a_plain_page_does_not(
         assert page.status == 200
         for each in refused:
             assert each.status == 503, each
+            assert each.retry_after == "1"
             assert "Close tabs of yours" in str(each.json)
 
 
