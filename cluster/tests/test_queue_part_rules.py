@@ -13,7 +13,7 @@ from cluster.catalog.catalog_records import name_of
 from cluster.catalog.part_rules import NewParts, shards_for
 from cluster.tests.catalog_file import CatalogFile, owner
 from cluster.tests.driver import Driver
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import (
     InvalidParameterValue,
     Moved,
