@@ -90,8 +90,8 @@ def no_count(*_: Any) -> None:
         ([(draft, "CALM_MS", 0)], "twice in ten minutes", range(3)),
         ([(draft, "TRANSFERS_MAX", 9), (moves, "TRANSFERS_MAX", 9)], "leave", range(3)),
         ([(draft, "BUDGET_LEAST", 50)], "parts were changed in ten minutes", range(3)),
-        ([(plan, "ILL_SHARE", 1.0)], "clusters look ill", range(10)),
-        ([(Counted, "add", no_count), (Counted, "_count_load", no_count)], "at once", range(20)),
+        ([(plan, "ILL_SHARE", 1.0)], "clusters look ill", range(1, 10)),
+        ([(Counted, "add", no_count), (Counted, "_count_load", no_count)], "at once", range(4, 20)),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",
 )
