@@ -12,7 +12,7 @@ from cluster.tests.archive_rules import LIMITS, TAGS
 from cluster.tests.driver import Driver
 from cluster.tests.fifo_model import FifoHandle, FifoModel, Taken
 from cluster.tests.model_rules import SOURCE_ID, TARGET_ID, ModelRules, model_settings
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.operations import SendMessageBatch, SendMessageBatchRequestEntry

@@ -14,7 +14,7 @@ from cluster.catalog.part_rules import NewParts, shards_for
 from cluster.tests.catalog_file import CatalogFile, owner
 from cluster.tests.driver import Driver
 from cluster.tests.world import World, settled
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import (
     InvalidParameterValue,
     Moved,

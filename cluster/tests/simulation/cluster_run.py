@@ -39,8 +39,8 @@ from cluster.tests.virtual_time import VirtualLoop
 from cluster.tests.world import state_of
 from compat_tests.faults.judge import judge
 from storage.copies.scrub import ScrubTimes
-from storage.engines.memory import MemoryStore
 from storage.engines.store_options import Replication, StoreOptions
+from storage.tests.memory_store import MemoryStore
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 
