@@ -177,9 +177,13 @@ class FifoQueue(ModelRules):
         request = prepared.receive(
             queue, most, timeout_s=timeout_s, dead_letter_queue=target, attempt=attempt
         )
-        deliveries = self.driver.submit(request).deliveries
+        reply = self.driver.submit(request)
         seconds = QUEUE_TIMEOUT_S[queue_id] if timeout_s is None else timeout_s
         wanted = self.model.receive(queue_id, most, seconds, attempt)
+        if wanted is None:
+            assert isinstance(reply.refusal, InvalidParameterValue)
+            return
+        deliveries = reply.deliveries
         taken: list[Taken] = []
         for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
             taken.append((message.data, lease.receive_count, lease.first_received_at_ms))

@@ -162,6 +162,22 @@ async def test_messages_are_browsed_and_shown_without_control_characters(served:
     assert "source_arn" in shown.out
 
 
+async def test_json_has_nothing_that_a_terminal_acts_on(served: Served) -> None:
+    body = "\x9b31m\x7f\u202e\u2028é"
+    await served.call("SendMessage", QueueUrl="dead", MessageBody=body)
+
+    pages = [
+        await say(served, "messages", "browse", "dead", "--json"),
+        await say(served, "messages", "export", "dead"),
+        await say(served, "messages", "tail", "dead", "--once", "--json"),
+    ]
+    for said in pages:
+        assert said.status == 0, said
+        assert (said.out.isascii(), "\x7f" in said.out) == (True, False)
+        assert json.dumps(body)[1:-1].replace("\x7f", r"\u007f") in said.out
+    assert body in [message["body"] for message in json.loads(pages[0].out)["messages"]]
+
+
 async def test_messages_are_sent_deleted_and_resent(served: Served) -> None:
     sent = await say(served, "messages", "send", "dead", "--body", "new")
     deleted = await say(served, "messages", "delete", "dead", "1", "99")
