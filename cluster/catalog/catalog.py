@@ -23,11 +23,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import islice
 
 import structlog
 
-from cluster.catalog import lost_parts, part_rules
+from cluster.catalog import later_parts, lost_parts, part_rules
 from cluster.catalog import queue_rules as rules
 from cluster.catalog.catalog_records import Entry, KeptQueue, KeptState, QueueName, name_of
 from cluster.catalog.part_rules import NewParts
@@ -51,6 +52,7 @@ from visibility.contract.errors import QueueDoesNotExist, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_policy import statements_without_effect
 from visibility.contract.tags import check_archive
+from visibility.rows.row_values import NotedParts
 
 _RECEIPT_KEY_BYTES = 32
 _TRIED_S = 10.0
@@ -441,6 +443,16 @@ class Catalog(QueueView):
     async def raise_ids(self, at_least: int) -> None:
         """Issue no queue id up to this one any more."""
         await self._do(lambda: rules.raise_ids(self, at_least))
+
+    async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
+        """Write back the parts of queues whose records are older than these notes; returns the
+        queues."""
+        written: list[QueueDefinition] = []
+        for name, note in noted.items():
+            decide = partial(later_parts.write_back, self, name, note)
+            if decide().entries and (queue := await self._do(decide)) is not None:
+                written.append(queue)
+        return written
 
     async def delete_queue(self, queue: QueueDefinition, *, force: bool = False) -> None:
         """Take a queue away; it can be restored within the window."""

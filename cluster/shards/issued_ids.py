@@ -8,15 +8,16 @@ issued, before it takes requests. Hosts wait for that before they make queues (`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 import structlog
 
 from auth.caller import Caller
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
+from visibility.rows.row_values import NotedParts
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.queues import ReadQueues
 
@@ -47,6 +48,10 @@ class SharedCatalog(Protocol):
 
     async def raise_ids(self, at_least: int) -> None:
         """Have ids up to this one count as issued. Raises ServiceUnavailable."""
+
+    async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
+        """Write back the parts of queues whose records are older than these notes; returns the
+        queues. Raises ServiceUnavailable."""
 
 
 def check_ids(number: int, queue_ids: Iterable[int], highest_queue_id: int) -> None:

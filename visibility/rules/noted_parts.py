@@ -1,4 +1,4 @@
-"""Noted parts: each shard with a part of a queue notes all parts of that queue.
+"""Noted parts: each shard with a part of a queue notes all parts of that queue (rule 52).
 
 etcd may be restored from before a split, a shrink or a move of parts. Then its record of the queue
 names other parts than those that have the messages. The notes name them: they are rows of the
@@ -44,8 +44,12 @@ def name_of_note(queue: QueueDefinition) -> bytes:
 
 def note_of(queue: QueueDefinition) -> NotedParts | None:
     """The note of a queue as it is now; None for one that never had several parts."""
-    if not (queue.parts or queue.gone or queue.number):
-        return None
+    has_had = queue.parts or queue.gone or queue.number
+    return parts_of(queue) if has_had else None
+
+
+def parts_of(queue: QueueDefinition) -> NotedParts:
+    """The same of any queue, to compare it with a note."""
     home = queue.parts[0] if queue.parts else queue
     return NotedParts(
         queue.account,

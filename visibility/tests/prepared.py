@@ -74,6 +74,10 @@ class KnownQueues:
         found = (queue for queue in self.queues.values() if queue.arn == arn and queue.is_home)
         return next(found, None)
 
+    def queue_of_name(self, name: str) -> QueueDefinition | None:
+        found = (queue for queue in self.queues.values() if queue.name == name and queue.is_home)
+        return next(found, None)
+
     def keeps(self, arn: str) -> bool:
         return arn in self.hidden or self.queue_of_arn(arn) is not None
 

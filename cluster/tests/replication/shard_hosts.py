@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from zlib import crc32
+
+import msgspec
 
 from cluster.replication.hosting import replica_id_of
 from cluster.replication.replacement import RowSource
@@ -32,8 +34,10 @@ from storage.engines.store_options import StoreOptions
 from storage.log import Position
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
+from visibility.rows.row_values import NotedParts
+from visibility.rules.noted_parts import parts_of
 from visibility.tests.prepared import KnownQueues
 
 
@@ -344,6 +348,23 @@ class ShardCluster:
         if self.is_catalog_away:
             raise ServiceUnavailable()
         self.queues.issued = max(self.queues.issued, at_least)
+
+    async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
+        if self.is_catalog_away and noted:
+            raise ServiceUnavailable()
+        written: list[QueueDefinition] = []
+        for note in noted.values():
+            queue = self.queues.queue_of_name(note.name)
+            if queue is not None and note.is_later(parts_of(queue)):
+                written.append(
+                    msgspec.structs.replace(
+                        queue, queue_id=note.queue_id, version=note.version, parts=note.parts
+                    )
+                )
+        for queue in written:
+            for part in queue.all_parts():
+                self.queues.define(part)
+        return written
 
     # -- stories -----------------------------------------------------------------------------------
 
