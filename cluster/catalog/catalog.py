@@ -72,6 +72,9 @@ Spread = Callable[[int], Awaitable[None]]
 IdsRaised = Callable[[int], Awaitable[None]]
 """Waits until the ids of queues on this shard, and all others of its cluster, count as issued.
 Raises ServiceUnavailable."""
+AllHeard = Callable[[], Awaitable[None]]
+"""Waits until the leader of each shard has written back the later parts that it knows (rule 52).
+Raises ServiceUnavailable."""
 ChooseShards = Callable[[QueueView, QueueName], Sequence[int]]
 """The shards that a new queue of this name may be placed on, one after the other."""
 
@@ -95,6 +98,7 @@ class Catalog(QueueView):
         restore_window_ms: int = 0,
         spread: Spread | None = None,
         ids_raised: IdsRaised | None = None,
+        all_heard: AllHeard | None = None,
         choose: ChooseShards | None = None,
         draining_shards: DrainingShards = tuple,
         has_archive: bool = True,
@@ -102,9 +106,9 @@ class Catalog(QueueView):
         """To be used once it is `opened`. The coordination is closed with it.
 
         In a cluster `spread` is called with the revision of each change before its action returns,
-        and `ids_raised` before the first new id is issued on a shard. New queues are placed on
-        `shards` in turn, unless `choose` is given. Tags that need an archive are refused unless the
-        service `has_archive`.
+        `ids_raised` before the first new id is issued on a shard, and `all_heard` before parts are
+        changed. New queues are placed on `shards` in turn, unless `choose` is given. Tags that need
+        an archive are refused unless the service `has_archive`.
         """
         super().__init__(restore_window_ms, draining_shards)
         self._coordination = coordination
@@ -118,6 +122,7 @@ class Catalog(QueueView):
         self._listeners: list[OnQueueChange] = []
         self._spread = spread
         self._ids_raised = ids_raised
+        self._all_heard = all_heard
         self._raised: set[int] = set()
         """Shards for which it has returned."""
         self._choose = choose
@@ -279,6 +284,13 @@ class Catalog(QueueView):
         assert queue is not None
         return queue
 
+    async def _change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
+        """The same for other parts, once all shards have said which they know: numbers and ids of
+        parts that only they know are in use."""
+        if self._all_heard is not None:
+            await self._all_heard()
+        return await self._issue(decide)
+
     async def _raise(self, shard: int) -> None:
         assert self._ids_raised is not None
         await self._ids_raised(shard)
@@ -372,28 +384,26 @@ class Catalog(QueueView):
 
     async def add_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
         """Add parts to a queue."""
-        return await self._issue(lambda: part_rules.add_parts(self, queue, added))
+        return await self._change_parts(lambda: part_rules.add_parts(self, queue, added))
 
     async def replace_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
         """Put new parts into the place of those of a FIFO queue."""
-        return await self._issue(lambda: part_rules.replace_parts(self, queue, added))
+        return await self._change_parts(lambda: part_rules.replace_parts(self, queue, added))
 
     async def drain_parts(self, queue: QueueDefinition, numbers: Iterable[int]) -> QueueDefinition:
         """Let parts of a queue take no messages any more."""
         closing = list(numbers)
-        drained = await self._do(lambda: part_rules.drain_parts(self, queue, closing))
-        assert drained is not None
-        return drained
+        return await self._change_parts(lambda: part_rules.drain_parts(self, queue, closing))
 
     async def move_part(
         self, queue: QueueDefinition, number: int, added: NewParts
     ) -> QueueDefinition:
         """Put a new part into the place of one, which drains into it."""
-        return await self._issue(lambda: part_rules.move_part(self, queue, number, added))
+        return await self._change_parts(lambda: part_rules.move_part(self, queue, number, added))
 
     async def change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """Do what this decides by the rules of parts. It may raise errors of its own."""
-        return await self._issue(decide)
+        return await self._change_parts(decide)
 
     async def remove_shards(self, decide: Callable[[], Decision]) -> None:
         """Do what this decides by `queue_rules.remove_shards`. It may raise errors of its own."""

@@ -102,8 +102,8 @@ async def raise_ids(
 
 
 class RaisedIds:
-    """Asks each shard for an answer, once: only a leader that has raised its ids gives one. Belongs
-    to the event loop's thread."""
+    """Asks each shard for an answer, once: only a leader that has raised its ids, and has written
+    later parts back, gives one. Belongs to the event loop's thread."""
 
     def __init__(self, ask: Callable[[Request], Awaitable[Answer]]) -> None:
         """`ask` is `Router.ask`."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 
+from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import LAST_ID, Entries, name_of, queue_key
-from cluster.catalog.part_rules import NewParts
+from cluster.catalog.part_rules import NewParts, add_parts
 from cluster.tests.catalog_file import CatalogFile, owner
+from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.rows.row_values import NotedParts
 from visibility.rules.noted_parts import name_of_note, note_of
@@ -127,3 +130,71 @@ async def test_another_queue_of_the_name_gets_no_parts(file: CatalogFile) -> Non
 
     assert await file.catalog.write_back_parts(noted_by(history[2])) == []
     assert file.catalog.queue(*owner("q")) == again
+
+
+class Unheard:
+    """A shard that noted later parts than those of the record, and has no leader yet."""
+
+    def __init__(self, file: CatalogFile, noted: dict[bytes, NotedParts]) -> None:
+        self.leads = False
+        self._file = file
+        self._noted = noted
+        file.catalog._all_heard = self.heard
+
+    async def heard(self) -> None:
+        if not self.leads:
+            raise ServiceUnavailable()
+        await self.lead()
+
+    async def lead(self) -> None:
+        await self._file.catalog.write_back_parts(self._noted)
+
+
+async def parts_change_late(file: CatalogFile) -> None:
+    """Somebody wants to change the parts of an older record before the other shard leads."""
+    history = await history_of(file)
+    await restore(file, history[0])
+    catalog, whole = file.catalog, history[0]
+    shard = Unheard(file, noted_by(history[2]))
+    changes: tuple[Callable[[], Awaitable[QueueDefinition]], ...] = (
+        lambda: catalog.add_parts(whole, NewParts([0], issued(whole))),
+        lambda: catalog.move_part(whole, 0, NewParts([1], issued(whole))),
+        lambda: catalog.drain_parts(catalog.queue(*owner("q")), [16]),
+        lambda: catalog.change_parts(
+            lambda: add_parts(catalog, whole, NewParts([0], issued(whole)))
+        ),
+    )
+    for change in changes:
+        with suppress(ServiceUnavailable):
+            await change()
+    await shard.lead()
+    assert catalog.queue(*owner("q")) == history[2]
+
+    shard.leads = True
+    present = catalog.queue(*owner("q"))
+    drained = await catalog.drain_parts(present, [16])
+    assert drained.parts == history[3].parts
+
+
+async def test_no_parts_are_changed_before_all_shards_led(file: CatalogFile) -> None:
+    await parts_change_late(file)
+
+
+async def test_parts_that_are_changed_before_all_shards_led_are_found(
+    file: CatalogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Catalog, "_change_parts", Catalog._issue)
+
+    with pytest.raises(AssertionError):
+        await parts_change_late(file)
+
+
+async def test_a_change_is_decided_anew_once_the_last_shard_was_heard(file: CatalogFile) -> None:
+    history = await history_of(file)
+    await restore(file, history[0])
+    Unheard(file, noted_by(history[2])).leads = True
+
+    with pytest.raises(ServiceUnavailable, match="have just changed"):
+        await file.catalog.add_parts(history[0], NewParts([0], issued(history[0])))
+    assert file.catalog.queue(*owner("q")) == history[2]
+    assert await file.catalog.create_queue(owner("other"), {}, {})
