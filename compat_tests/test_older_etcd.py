@@ -107,7 +107,7 @@ def _send(client: Any, name: str) -> set[str]:
 
 
 def _served(client: Any, name: str, expected: set[str]) -> set[str]:
-    """What a queue gives out, all of which is deleted."""
+    """The bodies that a queue gives out; the messages are deleted."""
     url = client.get_queue_url(QueueName=name)["QueueUrl"]
     found: set[str] = set()
 
