@@ -39,7 +39,8 @@ class NoteParts(Operation, frozen=True):
 
 def name_of_note(queue: QueueDefinition) -> bytes:
     """The name of a queue's note. A queue that is made again under the same name has another."""
-    return blake2b(queue.receipt_key, digest_size=_NAME_BYTES, person=b"parts").digest()
+    arn, key = queue.arn.encode(), queue.receipt_key
+    return blake2b(arn, digest_size=_NAME_BYTES, key=key, person=b"parts").digest()
 
 
 def note_of(queue: QueueDefinition) -> NotedParts | None:

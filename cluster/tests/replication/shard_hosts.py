@@ -11,8 +11,6 @@ from pathlib import Path
 from random import Random
 from zlib import crc32
 
-import msgspec
-
 from cluster.replication.hosting import replica_id_of
 from cluster.replication.replacement import RowSource
 from cluster.replication.replica import Replica
@@ -37,7 +35,6 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
 from visibility.rows.row_values import NotedParts
-from visibility.rules.noted_parts import parts_of
 from visibility.tests.prepared import KnownQueues
 
 
@@ -352,19 +349,7 @@ class ShardCluster:
     async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
         if self.is_catalog_away and noted:
             raise ServiceUnavailable()
-        written: list[QueueDefinition] = []
-        for note in noted.values():
-            queue = self.queues.queue_of_name(note.name)
-            if queue is not None and note.is_later(parts_of(queue)):
-                written.append(
-                    msgspec.structs.replace(
-                        queue, queue_id=note.queue_id, version=note.version, parts=note.parts
-                    )
-                )
-        for queue in written:
-            for part in queue.all_parts():
-                self.queues.define(part)
-        return written
+        return self.queues.write_back(noted)
 
     # -- stories -----------------------------------------------------------------------------------
 
