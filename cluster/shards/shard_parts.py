@@ -57,9 +57,6 @@ class TurnTimes:
 class LeadOwner(Protocol):
     """The shard. It ends a Lead that reports a failure or damage."""
 
-    number: int
-    """The shard's."""
-
     @property
     def followed(self) -> Followed:
         """The queues whose rows somebody follows."""
