@@ -239,3 +239,38 @@ def test_the_box_has_no_findings_and_fits(browser: Any, failed: NodeProcess) -> 
     tab.check_looks(1000, 390)
 
     assert tab.faults == []
+
+
+def test_characters_that_are_not_seen_are_named_and_groups_of_a_fifo_queue_are_a_column(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(
+        QueueName="unseen.fifo",
+        Attributes={"FifoQueue": "true", "ContentBasedDeduplication": "true"},
+    )
+    attribute = {"DataType": "String", "StringValue": "adm\u200bin"}
+    client.send_message(
+        QueueUrl="unseen.fifo",
+        MessageBody='{"user": "adm\u200bin\u202e"}',
+        MessageGroupId="customer-7",
+        MessageAttributes={"user": attribute},
+    )
+    tab = tab_of(browser, opened, "/queues/unseen.fifo/messages")
+    rows = tab.page.get_by_role("region", name="Messages").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(tab.page.get_by_role("columnheader", name="Group")).to_be_visible()
+    expect(rows.get_by_text("customer-7")).to_be_visible()
+    expect(rows.locator("code .unseen-character")).to_have_text(["U+200B", "U+202E"])
+    assert tab.findings() == []
+    assert tab.fits(390)
+
+    tab.go("/queues/unseen.fifo/messages/1")
+    body = tab.page.locator("pre.body")
+    expect(body).to_have_text('{\n  "user": "admU+200BinU+202E"\n}')
+    named = body.locator(".unseen-character")
+    expect(named.last).to_have_attribute("title", "right-to-left override")
+    value = tab.page.locator("dd").filter(has_text="admU+200Bin").locator(".unseen-character")
+    expect(value).to_have_attribute("title", "zero-width space")
+    assert tab.findings() == []
+    assert tab.faults == []

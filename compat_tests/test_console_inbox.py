@@ -42,6 +42,9 @@ def test_marks_are_drawn_and_told(browser: Any, inbox: NodeProcess) -> None:
     expect(tab.page.locator("svg.histogram line.mark")).to_have_count(3)  # in each histogram
     chart = tab.page.locator("article").first.get_by_role("img")
     expect(chart).to_have_attribute("aria-label", re.compile("."))
+    figure = tab.page.locator("article figure").first
+    expect(figure.locator(".scale text")).to_have_text([re.compile("^[1-9]"), "0"])
+    expect(figure.locator("figcaption")).to_contain_text("messages in 1m each")
     assert tab.faults == []
 
 

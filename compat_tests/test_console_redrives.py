@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.chromium import Tab, expect
 from compat_tests.console_world import XSS, count, make_dead_letters, sqs, tab_of
-from compat_tests.node_process import NodeProcess
+from compat_tests.node_process import NodeProcess, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -165,4 +165,32 @@ def test_a_canary_stops_itself_when_its_messages_come_back(
     tab.press("Go on")
     latest_of(tab, "completed")
     assert (count(client, "canary"), count(client, "canary-dead")) == (4, 2)
+    assert tab.faults == []
+
+
+def test_a_redrive_that_waits_is_seen_first_and_a_mark_once(
+    browser: Any, opened: NodeProcess
+) -> None:
+    run_command("mark", "deploy 4712", "--url", opened.url)
+    make_dead_letters(sqs(opened), "waits-first", *BODIES)
+    tab = tab_of(browser, opened, "/queues/waits-first-dead/redrive")
+    in_numbers(tab, canary="1")
+    start(tab, "waits-first-dead")
+    tab.see("waits for you after its canary")
+
+    tab.go("/queues/waits-first-dead")
+    first = tab.page.locator("#view .content").first.locator("> *").first
+    expect(first).to_contain_text("The redrive waits for you after its canary. 1 of 6 moved.")
+    marks = tab.page.locator(".marks li").filter(has_text="deploy 4712")
+    expect(tab.page.get_by_role("figure").filter(has_text="Depth")).to_be_visible()
+    tab.settle()
+    expect(marks).to_have_count(1)
+    assert tab.findings() == []
+    tab.press("Look and decide")
+    tab.press("Resume")
+    latest_of(tab, "completed")
+
+    tab.go("/queues/waits-first-dead")
+    tab.see("There are no messages.")
+    expect(tab.page.get_by_text("waits for you")).to_have_count(0)
     assert tab.faults == []

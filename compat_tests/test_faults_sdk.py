@@ -7,8 +7,8 @@ import base64
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from compat_tests.benchmarks.bench_wire import Endpoint, Refused
 from compat_tests.facade import Credentials
+from compat_tests.faults import retrying_caller
 from compat_tests.faults.drain import drain
 from compat_tests.faults.fault_history import (
     Delivery,
@@ -152,6 +153,49 @@ async def test_refusals_are_counted_by_what_they_mean(
 
     assert history.failed == {failure: 1}
     assert len(history.refusals) == refusals
+
+
+@asynccontextmanager
+async def not_answering(*, closes: bool) -> AsyncIterator[Endpoint]:
+    """A server that closes each connection at its first request, or never answers."""
+    ending, handlers = asyncio.Event(), set[asyncio.Task[None]]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.read(1)
+            if not closes:
+                await ending.wait()
+        finally:
+            writer.close()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.add(asyncio.create_task(serve(reader, writer)))
+
+    server = await asyncio.start_server(begin, "127.0.0.1", 0)
+    try:
+        port = server.sockets[0].getsockname()[1]
+        yield Endpoint("fake", f"http://127.0.0.1:{port}", KEY, None)
+    finally:
+        ending.set()
+        server.close()
+        await server.wait_closed()
+        await asyncio.gather(*handlers)
+
+
+@pytest.mark.parametrize(("closes", "failure"), [(True, Failure.CLOSED), (False, Failure.HUNG)])
+async def test_calls_that_hang_are_counted_apart_from_connections_that_close(
+    monkeypatch: pytest.MonkeyPatch, *, closes: bool, failure: Failure
+) -> None:
+    history = History()
+    monkeypatch.setattr(retrying_caller, "_CALL_S", 40.0 if closes else 0.05)
+    async with not_answering(closes=closes) as endpoint, caller(endpoint, history) as calls:
+        reply = await calls.call("ListQueues")
+    assert reply.outcome is Outcome.UNKNOWN
+    assert history.failed == {failure: 1}
+
+    async with caller(endpoint, history) as calls:  # nobody listens any more
+        await calls.call("ListQueues")
+    assert history.failed == Counter({Failure.CLOSED: 1}) + Counter({failure: 1})
 
 
 async def test_callers_take_the_protocols_in_turn() -> None:

@@ -282,6 +282,30 @@ def test_attempt_that_found_nothing_is_not_remembered(sqs: Client, fifo: str) ->
     assert bodies(attempt(sqs, fifo, "a1")) == "g1-m1"
 
 
+@pytest.mark.parametrize("timeout", [None, 0, 20])
+def test_attempt_is_refused_once_a_message_was_deleted_or_changed(
+    sqs: Client, fifo: str, timeout: int | None
+) -> None:
+    """`timeout`: None for a delete."""
+    send_in_order(sqs, fifo, "g1-m1 g1-m2 g2-m1")
+    _, second = attempt(sqs, fifo, "a1")
+    handle = {"QueueUrl": fifo, "ReceiptHandle": second["ReceiptHandle"]}
+    if timeout is None:
+        sqs.call("DeleteMessage", **handle)
+    else:
+        sqs.call("ChangeMessageVisibility", VisibilityTimeout=timeout, **handle)
+
+    error = refusal(sqs, "ReceiveMessage", QueueUrl=fifo, ReceiveRequestAttemptId="a1")
+
+    assert (error.code, error.status, error.message) == (
+        "InvalidParameterValue",
+        400,
+        "Value a1 for parameter ReceiveRequestAttemptId is invalid. Reason: The "
+        "receiveRequestAttemptId is not valid anymore since the receive call is not retryable.",
+    )
+    assert bodies(attempt(sqs, fifo, "a2")) == "g2-m1"
+
+
 @pytest.mark.parametrize("identity", ["a" * 129, "a b"])
 def test_attempt_id_is_refused(sqs: Client, fifo: str, identity: str) -> None:
     error = refusal(sqs, "ReceiveMessage", QueueUrl=fifo, ReceiveRequestAttemptId=identity)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import structlog
@@ -82,6 +83,10 @@ class ClusterHost(NamedTuple):
         """See `RaisedIds`: of all shards of the cluster that keeps this one."""
         of_fleet = (numbers for numbers in self._clusters().values() if shard in numbers)
         await (await self.ids).wait(next(of_fleet, self.joined.cluster.numbers))
+
+    async def all_heard(self) -> None:
+        """See `RaisedIds`: of all shards of the fleet."""
+        await (await self.ids).wait(chain.from_iterable(self._clusters().values()))
 
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shards for a new queue: those of the only cluster in turn, else one of a cluster of

@@ -9,6 +9,7 @@ from __future__ import annotations
 from asyncio import Future, get_running_loop
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,6 +112,10 @@ class GatewayHost(NamedTuple):
         """See `RaisedIds`: of all shards of the cluster that keeps this one."""
         of_fleet = (numbers for numbers in self.fleet.founded.values() if shard in numbers)
         await (await self.ids).wait(next(of_fleet, range(shard, shard + 1)))
+
+    async def all_heard(self) -> None:
+        """See `RaisedIds`: of all shards of the fleet."""
+        await (await self.ids).wait(chain.from_iterable(self.fleet.founded.values()))
 
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shard for a new queue."""

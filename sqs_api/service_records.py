@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from importlib import metadata
 from typing import NamedTuple, Protocol
 
-from cluster.catalog.catalog import Catalog, ChooseShards, IdsRaised, Spread
+from cluster.catalog.catalog import AllHeard, Catalog, ChooseShards, IdsRaised, Spread
 from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.coordination import Coordination
@@ -44,6 +44,10 @@ class Host(Protocol):
 
     @property
     def ids_raised(self) -> IdsRaised | None:
+        """See `Catalog`."""
+
+    @property
+    def all_heard(self) -> AllHeard | None:
         """See `Catalog`."""
 
 
@@ -108,6 +112,7 @@ async def open_records(
         restore_window_ms=settings.restore_deleted_s * 1000,
         spread=host.spread,
         ids_raised=host.ids_raised,
+        all_heard=host.all_heard,
         choose=host.choose,
         draining_shards=host.draining_shards,
         has_archive=settings.lake is not None or not founds,  # a gateway need not have it

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.catalog.catalog import Catalog, ChooseShards, IdsRaised, Spread
+from cluster.catalog.catalog import AllHeard, Catalog, ChooseShards, IdsRaised, Spread
 from cluster.catalog.host_records import HostRecords
 from cluster.coordination.coordination import Coordination
 from cluster.members.host_folder import refuse_member_folder
@@ -74,6 +74,7 @@ class SingleHost(NamedTuple):
     questions: Questions | None = None
     spread: Spread | None = None
     ids_raised: IdsRaised | None = None
+    all_heard: AllHeard | None = None
     choose: ChooseShards | None = None
     feature: Feature = Feature()
     doors: None = None

@@ -16,7 +16,7 @@ NODE = {
     b"user-agent": b"node",
     b"accept-encoding": b"gzip, deflate",
 }
-"""The headers that fetch of Node 22 sends."""
+"""Headers of a request by fetch of Node 20."""
 
 
 @pytest.mark.parametrize(

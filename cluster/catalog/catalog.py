@@ -23,11 +23,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import islice
 
 import structlog
 
-from cluster.catalog import lost_parts, part_rules
+from cluster.catalog import later_parts, lost_parts, part_rules
 from cluster.catalog import queue_rules as rules
 from cluster.catalog.catalog_records import Entry, KeptQueue, KeptState, QueueName, name_of
 from cluster.catalog.part_rules import NewParts
@@ -51,6 +52,7 @@ from visibility.contract.errors import QueueDoesNotExist, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_policy import statements_without_effect
 from visibility.contract.tags import check_archive
+from visibility.rows.row_values import NotedParts
 
 _RECEIPT_KEY_BYTES = 32
 _TRIED_S = 10.0
@@ -69,6 +71,9 @@ Spread = Callable[[int], Awaitable[None]]
 """Waits until the other hosts show a revision, for a bounded time."""
 IdsRaised = Callable[[int], Awaitable[None]]
 """Waits until the ids of queues on this shard, and all others of its cluster, count as issued.
+Raises ServiceUnavailable."""
+AllHeard = Callable[[], Awaitable[None]]
+"""Waits until the leader of each shard has written back the later parts that it knows (rule 52).
 Raises ServiceUnavailable."""
 ChooseShards = Callable[[QueueView, QueueName], Sequence[int]]
 """The shards that a new queue of this name may be placed on, one after the other."""
@@ -93,6 +98,7 @@ class Catalog(QueueView):
         restore_window_ms: int = 0,
         spread: Spread | None = None,
         ids_raised: IdsRaised | None = None,
+        all_heard: AllHeard | None = None,
         choose: ChooseShards | None = None,
         draining_shards: DrainingShards = tuple,
         has_archive: bool = True,
@@ -100,9 +106,9 @@ class Catalog(QueueView):
         """To be used once it is `opened`. The coordination is closed with it.
 
         In a cluster `spread` is called with the revision of each change before its action returns,
-        and `ids_raised` before the first new id is issued on a shard. New queues are placed on
-        `shards` in turn, unless `choose` is given. Tags that need an archive are refused unless the
-        service `has_archive`.
+        `ids_raised` before the first new id is issued on a shard, and `all_heard` before parts are
+        changed. New queues are placed on `shards` in turn, unless `choose` is given. Tags that need
+        an archive are refused unless the service `has_archive`.
         """
         super().__init__(restore_window_ms, draining_shards)
         self._coordination = coordination
@@ -116,6 +122,7 @@ class Catalog(QueueView):
         self._listeners: list[OnQueueChange] = []
         self._spread = spread
         self._ids_raised = ids_raised
+        self._all_heard = all_heard
         self._raised: set[int] = set()
         """Shards for which it has returned."""
         self._choose = choose
@@ -277,6 +284,13 @@ class Catalog(QueueView):
         assert queue is not None
         return queue
 
+    async def _change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
+        """The same for other parts, once all shards have said which they know: numbers and ids of
+        parts that only they know are in use."""
+        if self._all_heard is not None:
+            await self._all_heard()
+        return await self._issue(decide)
+
     async def _raise(self, shard: int) -> None:
         assert self._ids_raised is not None
         await self._ids_raised(shard)
@@ -370,34 +384,32 @@ class Catalog(QueueView):
 
     async def add_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
         """Add parts to a queue."""
-        return await self._issue(lambda: part_rules.add_parts(self, queue, added))
+        return await self._change_parts(lambda: part_rules.add_parts(self, queue, added))
 
     async def replace_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
         """Put new parts into the place of those of a FIFO queue."""
-        return await self._issue(
+        return await self._change_parts(
             lambda: part_rules.replace_parts(self, queue, added, self._now_ms())
         )
 
     async def drain_parts(self, queue: QueueDefinition, numbers: Iterable[int]) -> QueueDefinition:
         """Let parts of a queue take no messages any more."""
         closing = list(numbers)
-        drained = await self._do(
+        return await self._change_parts(
             lambda: part_rules.drain_parts(self, queue, closing, self._now_ms())
         )
-        assert drained is not None
-        return drained
 
     async def move_part(
         self, queue: QueueDefinition, number: int, added: NewParts
     ) -> QueueDefinition:
         """Put a new part into the place of one, which drains into it."""
-        return await self._issue(
+        return await self._change_parts(
             lambda: part_rules.move_part(self, queue, number, added, self._now_ms())
         )
 
     async def change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """Do what this decides by the rules of parts. It may raise errors of its own."""
-        return await self._issue(decide)
+        return await self._change_parts(decide)
 
     async def remove_shards(self, decide: Callable[[], Decision]) -> None:
         """Do what this decides by `queue_rules.remove_shards`. It may raise errors of its own."""
@@ -447,6 +459,16 @@ class Catalog(QueueView):
     async def raise_ids(self, at_least: int) -> None:
         """Issue no queue id up to this one any more."""
         await self._do(lambda: rules.raise_ids(self, at_least))
+
+    async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
+        """Write back the parts of queues whose records are older than these notes; returns the
+        queues."""
+        written: list[QueueDefinition] = []
+        for name, note in noted.items():
+            decide = partial(later_parts.write_back, self, name, note)
+            if decide().entries and (queue := await self._do(decide)) is not None:
+                written.append(queue)
+        return written
 
     async def delete_queue(self, queue: QueueDefinition, *, force: bool = False) -> None:
         """Take a queue away; it can be restored within the window."""

@@ -44,6 +44,7 @@ class Kind(Enum):
     PURGED = "purged"  # it continues under another id
     RESTORING = "restoring"  # the messages of a purged queue are to be put back
     SPLIT = "split"  # it has parts now
+    PARTS = "parts"  # others than before
     DRAINING = "draining"  # a part takes no messages any more
 
 
@@ -342,11 +343,15 @@ def _changes(was: Entry | None, now: QueueDefinition, *, is_back: bool) -> Itera
     same = [each for each in now.all_parts() if each.queue_id == former]
     is_same = bool(same)
     is_changed = is_back or (is_same and was.settings != now.settings)  # type: ignore[union-attr]
-    if not (is_changed or now.parts):
+    had = (was.parts, was.gone) if isinstance(was, QueueDefinition) else ((), ())
+    has_others = had != (now.parts, now.gone)
+    if not (is_changed or now.parts or has_others):
         return
     if is_same and not was.parts and now.parts:  # type: ignore[union-attr]
         yield QueueChange(Kind.SPLIT, same[0])
     for queue in now.all_parts():
+        if has_others:
+            yield QueueChange(Kind.PARTS, queue)
         if is_changed:
             yield QueueChange(Kind.CHANGED, queue)
         if now.parts and not queue.part.is_open:

@@ -31,6 +31,7 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from cluster.coordination.part import Part
+from storage.copies.checked_database import mend_attached_copy
 from storage.copies.second_copy import open_with_copy
 from storage.files.refusing_disk import naming_disk
 
@@ -70,6 +71,8 @@ class SqliteCoordination:
         self._watchers: list[OnChange] = []
         self._told = told
         """The last revision of which watches were told, or are about to be."""
+        self._is_copy_doubtful = False
+        """True if the second copy may lack a transaction."""
 
     @classmethod
     async def open(
@@ -178,6 +181,7 @@ class SqliteCoordination:
         database = self._database
         try:
             with naming_disk(self._folder):
+                self._mend_copy()
                 database.execute("BEGIN IMMEDIATE")
                 (last,) = database.execute("SELECT last FROM revisions").fetchone()
                 for key, revision in transaction.conditions.items():
@@ -200,9 +204,16 @@ class SqliteCoordination:
             with naming_disk(self._folder):
                 database.execute("COMMIT")
         except sqlite3.Error as error:
+            self._is_copy_doubtful = True
             self._roll_back()
             return Unknown(str(error))
         return Done(last + 1)
+
+    def _mend_copy(self) -> None:
+        """Raises sqlite3.Error."""
+        if self._is_copy_doubtful:
+            mend_attached_copy(self._database)
+            self._is_copy_doubtful = False
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):  # there is no transaction any more

@@ -89,13 +89,16 @@ def _split_where_less_is(draft: Draft, queue: Queue, why: Reason) -> Reason | No
     """Parts go to clusters only that are no worse than uneven with them."""
     total, present = _asked(draft, queue), len(queue.open_parts)
     wanted = min(2 * present, max(present + 1, math.ceil(total / PART_WANTED)))
-    wanted = min(wanted, _most(queue), present + draft.budget)
-    share, most = total / wanted, UNEVEN * draft.history.mean
-    is_able = partial(draft.counted.has_room, asked=share, most=most)
-    opens = draft.places(queue, share, wanted - present, is_able, most)
-    if not opens:
-        return reason(Why.NO_ROOM, asked=share)
-    return _offer(draft, queue, opens, total, why)
+    more = min(wanted, _most(queue), present + draft.budget) - present
+    most = UNEVEN * draft.history.mean
+    while more > 0:
+        share = total / (present + more)
+        is_able = partial(draft.counted.has_room, asked=share, most=most)
+        opens = draft.places(queue, share, more, is_able, most)
+        if len(opens) == more:
+            return _offer(draft, queue, opens, total, why)
+        more = len(opens)  # fewer parts get more each, which needs other places
+    return reason(Why.NO_ROOM, asked=total / wanted)
 
 
 def _is_hot_for_long(seen: PartSeen) -> bool:

@@ -8,15 +8,16 @@ issued, before it takes requests. Hosts wait for that before they make queues (`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 import structlog
 
 from auth.caller import Caller
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
+from visibility.rows.row_values import NotedParts
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.queues import ReadQueues
 from visibility.state.shard_state import ShardState
@@ -48,6 +49,10 @@ class SharedCatalog(Protocol):
 
     async def raise_ids(self, at_least: int) -> None:
         """Have ids up to this one count as issued. Raises ServiceUnavailable."""
+
+    async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
+        """Write back the parts of queues whose records are older than these notes; returns the
+        queues. Raises ServiceUnavailable."""
 
 
 def known_ids(state: ShardState) -> set[int]:
@@ -103,8 +108,8 @@ async def raise_ids(
 
 
 class RaisedIds:
-    """Asks each shard for an answer, once: only a leader that has raised its ids gives one. Belongs
-    to the event loop's thread."""
+    """Asks each shard for an answer, once: only a leader that has raised its ids, and has written
+    later parts back, gives one. Belongs to the event loop's thread."""
 
     def __init__(self, ask: Callable[[Request], Awaitable[Answer]]) -> None:
         """`ask` is `Router.ask`."""

@@ -39,8 +39,9 @@ from storage.rows.stored_rows import StoredRows
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.rules.decided import DamageMet, Decided, TurnFailed
-from visibility.rules.events import Damage
+from visibility.rules.events import Damage, Event
 from visibility.rules.kept_queues import unfinished_purges
+from visibility.rules.noted_parts import unnoted_parts
 from visibility.rules.queue_parts import unfinished_closings
 from visibility.rules.turn import begin, nothing_for, run
 from visibility.state.shard_state import ShardState
@@ -124,8 +125,9 @@ class Lead:
 
     # -- begin and end -----------------------------------------------------------------------------
 
-    def begin(self, now_ms: int, *, is_older: bool) -> None:
-        """Commit the events that a crash prevented, and plan the first Turn.
+    def begin(self, now_ms: int, number: int, *, is_older: bool) -> None:
+        """Commit the events that a crash prevented, and plan the first Turn of the shard with this
+        number.
 
         An older store gets a new source and a new origin: it would repeat numbers of batches that
         the archive has, and of messages that other shards know.
@@ -143,9 +145,10 @@ class Lead:
         while self._takes is not _NOTHING and (unfinished := unfinished_purges(state)):
             # One at a time: the next may continue from its result.
             self._commit(begin(state, stamp, [unfinished[0]]), stamp)
-        closings = list(unfinished_closings(state, now_ms))
-        if closings and self._takes is not _NOTHING:
-            self._commit(begin(state, stamp, closings), stamp)
+        missed: list[Event] = [*unnoted_parts(state, number)]
+        missed += unfinished_closings(state, now_ms, number)
+        if missed and self._takes is not _NOTHING:
+            self._commit(begin(state, stamp, missed), stamp)
         self._plan_turn()
 
     def end_long_polls(self) -> None:

@@ -21,6 +21,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
 from visibility.rules.kept_queues import ContinueQueue
+from visibility.rules.noted_parts import NoteParts
 from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.rules.queues import CloseQueue, QueueChanged
 
@@ -32,6 +33,7 @@ _OPERATIONS: dict[Kind, op.Operation] = {
     Kind.PURGED: ContinueQueue(),
     Kind.DRAINING: CheckPart(),
     Kind.SPLIT: PartsAdded(),
+    Kind.PARTS: NoteParts(),
 }
 
 

@@ -18,6 +18,7 @@ import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
 from cluster.shards.issued_ids import check_ids, known_ids, learn_all, raise_ids
+from cluster.shards.later_parts import write_back
 from cluster.shards.lead import Lead
 from cluster.shards.loading import load_healed
 from cluster.shards.shard_parts import ShardParts, TurnTimes
@@ -66,6 +67,8 @@ class Shard:
         self._times = TurnTimes()
         self._failures = 0
         """Failures of the store."""
+        self._parts_written_back = 0
+        """Queues whose parts in etcd were older than those that this shard noted."""
         self._loaded_at_ms = 0
         self._prepares = True
         self._parts = parts
@@ -120,6 +123,12 @@ class Shard:
         else:
             if parts.shared_catalog is not None:
                 catalog = parts.shared_catalog
+                written = await write_back(self.number, state.noted_parts, catalog, self._log)
+                if written:  # what it loaded was by the older records
+                    self._parts_written_back += written
+                    rows, state, last_stamp_ms = await load_healed(
+                        store, parts.definitions, parts.sealing, self._log
+                    )
                 await raise_ids(self.number, known_ids(state), catalog, self._log)
             parts.clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, parts.entropy.bits128()) if parts.remembers else None
@@ -140,7 +149,7 @@ class Shard:
         self._store, self._state, self.lead, self.phase = store, state, lead, Phase.LEADING
         self._loaded_at_ms = self._parts.clock.now_ms()
         state.prepares = self._prepares
-        lead.begin(self._loaded_at_ms, is_older=store.came_back_shorter)
+        lead.begin(self._loaded_at_ms, self.number, is_older=store.came_back_shorter)
         if self.lead is lead:
             self._refused.give_back(lead.submit)
             self.tell(News.LEADS)
@@ -234,6 +243,7 @@ class Shard:
             loaded_at_ms=self._loaded_at_ms,
             parked=len(state.waits),
             failures=self._failures,
+            parts_written_back=self._parts_written_back,
             trusted_ms=self._parts.clock.trusted_ms(self._parts.clock.now_ms()),
             turn_s=self._times.seconds.report(),
             turn_requests=self._times.requests.report(),

@@ -111,6 +111,8 @@ class ShardReport(msgspec.Struct, frozen=True):
     """The part of their own room that these take; above 1 they take that of others."""
     prepared: int = 0
     """Messages that stay in flight until another shard has decided a transaction."""
+    parts_written_back: int = 0
+    """Queues whose parts in etcd were older than those that the shard noted."""
 
     @property
     def ready(self) -> bool:

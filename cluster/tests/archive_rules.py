@@ -9,7 +9,7 @@ from hypothesis.stateful import invariant, rule
 
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.driver import Driver
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import ARCHIVED, table_range

@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 from cluster.shards.loading import load
 from cluster.shards.shard_report import ArchiveLimits
-from storage.engines.memory import MemoryStore
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
+from storage.tests.memory_store import MemoryStore
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Receipt, Request

@@ -36,6 +36,7 @@ class FifoMessage:
     receive_count: int = 0
     base_count: int = 0
     first_received_at_ms: int = 0
+    received_at_ms: int = 0
 
     @property
     def received_here(self) -> int:
@@ -208,9 +209,12 @@ class FifoModel:
 
     def receive(
         self, queue_id: int, most: int, timeout_s: int, attempt: str | None = None
-    ) -> list[Taken]:
+    ) -> list[Taken] | None:
+        """None if it is refused."""
         until_ms = self.now_ms + timeout_s * 1000
         if attempt is not None:
+            if self._is_used_up(queue_id, attempt):
+                return None
             again = self._again(queue_id, attempt)
             if again and timeout_s:
                 return self._deliver(queue_id, again, until_ms, attempt)
@@ -227,6 +231,7 @@ class FifoModel:
                     taken.append(message)
                     message.receive_count += 1
                     message.first_received_at_ms = message.first_received_at_ms or self.now_ms
+                    message.received_at_ms = self.now_ms
         for message in taken:
             message.visible_at_ms = until_ms
         for message in taken:
@@ -247,6 +252,23 @@ class FifoModel:
             named = [(m.body, m.receive_count, until_ms) for m in messages]
             self.attempts[queue_id, attempt] = (self.now_ms, named)
         return [(m.body, m.receive_count, m.first_received_at_ms) for m in messages]
+
+    def _is_used_up(self, queue_id: int, attempt: str) -> bool:
+        """True if a message of the attempt is gone or got another visibility timeout before its
+        first one was over, not if the attempt's answer was given back."""
+        at_ms, named = self.attempts.get((queue_id, attempt), (0, []))
+        if at_ms <= self.now_ms - WINDOW_MS:
+            return False
+        for body, receive_count, until_ms in named:
+            m = self.messages.get(body)
+            if until_ms <= self.now_ms:
+                continue
+            if m is None or m.queue_id != queue_id or m.receive_count > receive_count:
+                return True
+            is_latest = m.receive_count == receive_count and m.received_at_ms <= at_ms
+            if is_latest and m.visible_at_ms != until_ms:
+                return True
+        return False
 
     def _again(self, queue_id: int, attempt: str) -> list[FifoMessage] | None:
         """The messages of the attempt, if nothing happened to any of them since."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from storage.checks.consistency import check_queue, check_shard
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Hold, Lease, StoredMessage
 from visibility.rows.row_codec import decode_row

@@ -12,7 +12,7 @@ from cluster.tests.driver import Driver
 from cluster.tests.row_consistency import check_rows
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import World
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.tags import ARCHIVE_NONE, ARCHIVE_TAG

@@ -26,6 +26,9 @@ from cluster.coordination.coordination import (
 )
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.tests.coordinations import KINDS, opened, until
+from storage.copies.checked_database import check_copy, check_database
+from storage.copies.second_copy import copy_of, look
+from storage.tests.test_failing_disk import full_disk
 
 
 @pytest.fixture(params=KINDS)
@@ -309,6 +312,12 @@ class FailsAfterCommit:
             raise sqlite3.OperationalError("database or disk is full")
         return found
 
+    def __enter__(self) -> sqlite3.Connection:
+        return self._database.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._database.__exit__(*raised)
+
 
 async def test_a_commit_that_failed_in_the_second_copy_only_is_told(tmp_path: Path) -> None:
     """Else the view would lack it, and refuse each later change."""
@@ -325,4 +334,37 @@ async def test_a_commit_that_failed_in_the_second_copy_only_is_told(tmp_path: Pa
     assert isinstance(failed, Unknown)
     assert done == Done(3)
     assert heard == [Change(2, {"b": b"2"}), Change(3, {"c": b"3"})]
+    await coordination.close()
+
+
+async def test_a_second_copy_that_lacks_a_transaction_is_mended_before_the_next(
+    tmp_path: Path,
+) -> None:
+    """Else it would be neither of before nor of after, and useless if one bit flips later."""
+    file = tmp_path / "catalog.sqlite"
+    coordination = await SqliteCoordination.open(file)
+    for name in ("a", "b", "c"):
+        await coordination.commit(change(**{name: bytes(5_000)}))
+    await coordination._in_thread(
+        lambda: coordination._database.execute("PRAGMA main.wal_checkpoint(TRUNCATE)").fetchall()
+    )
+    log = copy_of(file).with_name(f"{copy_of(file).name}-wal")
+
+    with full_disk(log.stat().st_size + 2_000):
+        refused = await coordination.commit(change(a=b"2", d=b"2"))
+        assert isinstance(refused, Unknown)
+        assert look(file, check_database).state != look(copy_of(file), check_copy).state
+        again = await coordination.commit(change(e=b"3"))
+        assert isinstance(again, Unavailable), "not before the copy is mended"
+    assert isinstance(await coordination.commit(change(a=b"4", b=None)), Done)
+
+    sound = look(file, check_database).state
+    assert sound is not None
+    assert look(copy_of(file), check_copy).state == sound
+    there = await snapshot(coordination)
+    await coordination.close()
+    damaged = file.read_bytes()
+    file.write_bytes(damaged[:5_000] + bytes([damaged[5_000] ^ 1]) + damaged[5_001:])
+    coordination = await SqliteCoordination.open(file)
+    assert await snapshot(coordination) == there
     await coordination.close()

@@ -7,8 +7,8 @@ import pytest
 
 from cluster.tests.driver import Driver
 from cluster.tests.test_verify_rows import findings, store_of
-from storage.engines.memory import MemoryStore
 from storage.healing.rebuild import rebuild
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.model import Request
 from visibility.rows.row_codec import decode_row, encode_row

@@ -17,7 +17,7 @@ from cluster.tests.driver import Driver
 from cluster.tests.model_rules import model_settings
 from cluster.tests.row_consistency import check_rows
 from cluster.tests.standard_model import Handle, Model, Taken
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.content.id_digests import group_digest
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.operations import StartMessageMoveTask

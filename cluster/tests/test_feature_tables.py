@@ -9,9 +9,9 @@ import pytest
 
 from cluster.tests.driver import Driver, loaded
 from cluster.tests.test_verify_rows import findings, store_of
-from storage.engines.memory import MemoryStore
 from storage.healing.rebuild import rebuild
 from storage.rows.damage import check_rows, table_name
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.stored_message import Lease
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import encode_row

@@ -12,7 +12,7 @@ from cluster.tests.archive_rules import LIMITS, TAGS
 from cluster.tests.driver import Driver
 from cluster.tests.fifo_model import FifoHandle, FifoModel, Taken
 from cluster.tests.model_rules import SOURCE_ID, TARGET_ID, ModelRules, model_settings
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.operations import SendMessageBatch, SendMessageBatchRequestEntry
@@ -177,9 +177,13 @@ class FifoQueue(ModelRules):
         request = prepared.receive(
             queue, most, timeout_s=timeout_s, dead_letter_queue=target, attempt=attempt
         )
-        deliveries = self.driver.submit(request).deliveries
+        reply = self.driver.submit(request)
         seconds = QUEUE_TIMEOUT_S[queue_id] if timeout_s is None else timeout_s
         wanted = self.model.receive(queue_id, most, seconds, attempt)
+        if wanted is None:
+            assert isinstance(reply.refusal, InvalidParameterValue)
+            return
+        deliveries = reply.deliveries
         taken: list[Taken] = []
         for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
             taken.append((message.data, lease.receive_count, lease.first_received_at_ms))

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.tests.driver import Driver, Reply
 from storage.checks.consistency import check_queue
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.content.id_digests import attempt_digest, deduplication_digest
 from visibility.contract.errors import Moved, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt

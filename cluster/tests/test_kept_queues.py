@@ -11,7 +11,7 @@ from cluster.tests.archive_rules import TAGS, waiting
 from cluster.tests.driver import Driver
 from cluster.tests.histories import seeds
 from cluster.tests.row_consistency import check_rows
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import StartMessageMoveTask
 from visibility.contract.outcomes import Deliveries, Progress

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.tests.driver import Driver
 from cluster.tests.row_consistency import check_rows
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_codec import decode_row

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cluster.tests.driver import Driver
 from cluster.tests.model_rules import model_settings
 from cluster.tests.row_consistency import check_rows, rows_by_queue
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace, encode_handle

@@ -17,10 +17,10 @@ from cluster.tests.world import FragileStore
 from storage.checks.consistency import check_queue, check_shard
 from storage.checks.missing import count_missing
 from storage.checks.readable_rows import ReadableRows
-from storage.engines.memory import MemoryStore
 from storage.healing.rebuild import Healed
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import check_rows
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import rows_of
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.rows.row_codec import DamagedRecord

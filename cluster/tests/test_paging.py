@@ -7,7 +7,7 @@ import pytest
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, state_of
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.model import QueueCounters
 from visibility.rows.row_keys import message_key
 from visibility.state import window

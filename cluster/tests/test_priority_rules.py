@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.tests.driver import Driver
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt
 from visibility.rows.row_keys import LEVEL_LINE, message_key

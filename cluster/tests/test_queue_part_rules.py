@@ -13,7 +13,8 @@ from cluster.catalog.catalog_records import name_of
 from cluster.catalog.part_rules import NewParts, shards_for
 from cluster.tests.catalog_file import CatalogFile, owner
 from cluster.tests.driver import Driver
-from storage.engines.memory import MemoryStore
+from cluster.tests.world import World, settled
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import (
     InvalidParameterValue,
     Moved,
@@ -292,6 +293,19 @@ def stays_closed() -> None:
 
 def test_a_closed_part_decides_no_send_also_after_a_restart() -> None:
     stays_closed()
+
+
+async def test_a_part_whose_rows_are_lost_closes_again_before_its_first_decision() -> None:
+    """Another part acts on its being closed, and a gateway may not have heard of that."""
+    part, closed = parts_of(), parts_of(PartState.DRAINING)
+    world = World(definitions=KnownQueues(closed))
+    await world.start()
+
+    refused = world.ask(prepared.send(part, "m"))
+    await settled()
+
+    assert [type(answer) for answer in refused.answers] == [Moved]
+    await world.shard.stop()
 
 
 def test_a_part_that_sends_when_it_is_closed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
+from visibility.rules.noted_parts import NoteParts
 from visibility.rules.on_delete import MoveDeleted
 from visibility.rules.prepared_deletes import AskPrepared
 from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
@@ -218,6 +219,7 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         AcknowledgeArchive,
         CheckPart,
         PartsAdded,
+        NoteParts,
         FindMessages,
         FindGroups,
         FindIds,

@@ -101,7 +101,12 @@ async def test_the_former_home_is_told_that_there_are_parts_now(file: CatalogFil
     file.catalog.subscribe(lambda change: heard.append((change.kind, change.queue.queue_id)))
     split = await replaced(file, whole, 1)
 
-    assert heard == [(Kind.SPLIT, whole.queue_id), (Kind.DRAINING, whole.queue_id)]
+    assert heard == [
+        (Kind.SPLIT, whole.queue_id),
+        (Kind.PARTS, whole.queue_id),
+        (Kind.DRAINING, whole.queue_id),
+        (Kind.PARTS, split.queue_id),
+    ]
     await file.catalog.set_attributes(whole, {"VisibilityTimeout": "9"})  # from a late host
     changed = file.catalog.queue(*owner("q.fifo"))
     assert (changed.queue_id, changed.parts) == (split.queue_id, split.parts)

@@ -12,9 +12,9 @@ from storage.checks import readable_rows
 from storage.checks.derived_queue import SEQUENCES_SKIPPED
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import ReadableRows, look_through
-from storage.engines.memory import MemoryStore
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import walk_rows
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_keys import (

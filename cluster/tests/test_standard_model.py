@@ -16,7 +16,7 @@ from cluster.tests.archive_rules import LIMITS, TAGS
 from cluster.tests.driver import Driver
 from cluster.tests.model_rules import SOURCE_ID, TARGET_ID, ModelRules, model_settings
 from cluster.tests.standard_model import Handle, Model, Taken
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.content.receipts import ReceiptKey
 from visibility.contract.errors import (
     InvalidMessageContents,

@@ -84,6 +84,15 @@ class _Story:
         for part in self.bills.all_parts():
             self.pair.queues.define(part)
 
+    def remove_first(self) -> None:
+        """The first part is gone."""
+        del self.parts[0]
+        version = self.bills.version + 1
+        self.bills = msgspec.structs.replace(self.bills, parts=tuple(self.parts), version=version)
+        del self.pair.queues.queues[_OLD]
+        for part in self.bills.all_parts():
+            self.pair.queues.define(part)
+
     def move(self, to: int) -> None:
         """The same, and the one before closes, with nothing in it."""
         self.change(to)
@@ -112,10 +121,10 @@ class _Story:
         outbox = self.pair.shards[0].state.outbox
         return any(each.to_shard == to for each in outbox.departures.values())
 
-    def carry_all(self, to: int) -> None:
+    def carry_all(self, to: int, *others: int) -> None:
         """The pairs of shards in turn, the new one first."""
         for _ in range(20):
-            for target in (to, 1):
+            for target in (to, *others, 1):
                 self.carry(target)
         assert not self.pair.shards[0].state.outbox.departures
 
@@ -165,6 +174,26 @@ def test_an_id_that_the_old_part_knows_is_a_duplicate_in_the_new_one(to: int) ->
     story.carry_all(to)
 
     assert story.arrived() == "1234"
+
+
+@pytest.mark.parametrize("to", [0, 1, 2], ids=["decider", "first", "same"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["drains", "gone"])
+def test_an_id_that_a_part_in_between_knows_is_a_duplicate_too(to: int, is_gone: bool) -> None:
+    """The groups went on twice while the send was on its way."""
+    story = _Story()
+    for name in "1x2":
+        story.accept(name, has_id=True)
+    story.change(2)
+    part = story.bills.all_parts()[-1]
+    there = prepared.send(part, "there", group="g", deduplication_id="x")
+    assert story.pair.shards[2].submit(there).refusal is None
+    story.change(to)
+    if is_gone:
+        story.remove_first()
+
+    story.carry_all(to, 2)
+
+    assert story.arrived().replace("t", "") == "12", "the other one is there, or on its way"
 
 
 def test_a_part_that_says_that_it_knows_no_such_id_takes_none_any_more() -> None:

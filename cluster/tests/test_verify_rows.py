@@ -11,8 +11,8 @@ import pytest
 
 from cluster.tests.driver import Driver
 from storage.checks.consistency import check_queue
-from storage.engines.memory import MemoryStore
 from storage.rows.damage import check_row, check_rows, walk_rows
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_keys import (

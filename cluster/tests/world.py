@@ -11,9 +11,9 @@ from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import ShardParts
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
-from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
 from storage.healing.rebuild import Healed
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries

@@ -191,7 +191,8 @@ class Failure(enum.Enum):
     REPEATED = "refused after a repeat of the client's"
     REFUSED = "refused"
     FAULT = "5xx"
-    UNANSWERED = "without an answer"
+    CLOSED = "on a connection that was closed or refused"
+    HUNG = "without an answer in time"
 
 
 @dataclass(slots=True)

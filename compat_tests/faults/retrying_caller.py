@@ -125,9 +125,10 @@ class Caller:
                 self._note(history.refusals, text)
                 failure = Failure.REFUSED
             outcome = Outcome.REFUSED if is_refused else Outcome.UNKNOWN
-        except (OSError, TimeoutError):
+        except OSError as error:
             self.close()
-            outcome, failure = Outcome.UNKNOWN, Failure.UNANSWERED
+            is_hung = isinstance(error, TimeoutError)
+            outcome, failure = Outcome.UNKNOWN, Failure.HUNG if is_hung else Failure.CLOSED
         else:
             return Reply(
                 Outcome.DONE, json.loads(answer) if answer else {}, begun, time.monotonic()
@@ -138,7 +139,7 @@ class Caller:
         return Reply(outcome, {}, begun, ended)
 
     async def _ask(self, action: str, body: bytes) -> bytes:
-        """The answer. Raises Refused, OSError, TimeoutError."""
+        """The answer. Raises Refused, TimeoutError, other OSErrors."""
         if self._endpoint.by_sdk:  # it has limits of its own
             by_sdk = self._connection = SdkConnection(self._endpoint, self._protocol)
             try:

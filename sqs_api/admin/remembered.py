@@ -57,11 +57,13 @@ class OutcomeUnknown(QueueError):
 
 
 class Said(NamedTuple):
-    """An answer: its status, its body as JSON, and perhaps a Set-Cookie header."""
+    """An answer: its status, its body as JSON, and perhaps a Set-Cookie header, or a Retry-After
+    header of so many seconds."""
 
     status: int
     body: bytes
     cookie: str | None = None
+    retry_after_s: int | None = None
 
 
 class Repeatable(NamedTuple):

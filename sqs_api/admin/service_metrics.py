@@ -89,6 +89,11 @@ class ServiceMetrics(Source):
             ("disk_short_refused", "Requests refused for want of space.", parts.disk.refused),
             ("messages_unreadable", "Messages that could not be opened.", parts.sealer.broken),
             ("store_failures", "How often a shard's disk failed.", _sum_of(reports, "failures")),
+            (
+                "parts_written_back",
+                "Queues whose parts in etcd were older than those that shards knew.",
+                _sum_of(reports, "parts_written_back"),
+            ),
             ("log_lines_dropped", "Log lines that could not be written.", OUTPUT.dropped),
             ("clock_leaps", "Leaps of the wall clock.", parts.measures.clock_leaps),
         ):

@@ -21,7 +21,7 @@ from sqs_api.commands.operators import (
     show_json,
     taken_from,
 )
-from sqs_api.commands.terminal_tables import instant, number, plain, show_table
+from sqs_api.commands.terminal_tables import instant, json_text, number, plain, show_table
 
 _BODY_CHARACTERS = 60
 _TAIL_S = 1.0
@@ -105,7 +105,7 @@ def tail(service: OperatorClient, *, queue: str, once: bool, as_json: bool) -> N
         if page["left_out"]:
             click.echo(f"{page['left_out']} more came than are shown", err=True)
         for message in page["messages"]:
-            click.echo(json.dumps(message) if as_json else "  ".join(_line(message)))
+            click.echo(json_text(message) if as_json else "  ".join(_line(message)))
         if once:
             return
         sleep(_TAIL_S)
@@ -311,7 +311,7 @@ def export(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) 
     while True:
         page = service.post(path, {"filter": conditions, "token": token})
         for message in page["messages"]:
-            click.echo(json.dumps(message, ensure_ascii=False))
+            click.echo(json_text(message))
         token = page["next"]
         if token is None:
             return

@@ -3,7 +3,6 @@ those that choose messages, and the client."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
@@ -13,6 +12,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from sqs_api.commands.command_options import CONFIG, DATA, URL, Refused, admin_client, load
+from sqs_api.commands.terminal_tables import json_text
 
 _CONDITIONS = {
     "id": ("--id", str, "The beginning of the message's id."),
@@ -132,4 +132,4 @@ def part(name: str) -> str:
 
 def show_json(answer: object) -> None:
     """Print an answer for programs."""
-    click.echo(json.dumps(answer, indent=1, ensure_ascii=False))
+    click.echo(json_text(answer, indent=1))

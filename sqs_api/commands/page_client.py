@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, responses
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +23,10 @@ _NONCE_BYTES = 12
 _FORBIDDEN = 403
 _CONFLICT = 409
 _UNABLE = 500
+_NO_TURN = 503
+_TRIES = 4
+"""Tries of what the service has no room for, such as one search of many at once."""
+_PAUSE_S_MAX = 30.0
 
 
 class AdminRefused(Exception):
@@ -139,7 +144,7 @@ class AdminClient:
         url = self._place.admin_url
         body = b"" if content is None else json.dumps(content).encode()
         try:
-            status, answer = self._exchange(method, f"/_holdfast/{page}", body, answer_s)
+            status, answer = self._taken(method, f"/_holdfast/{page}", body, answer_s)
         except PlaceUnknown as error:
             raise AdminRefused(str(error)) from error
         except (OSError, HTTPException, ValueError) as error:
@@ -163,9 +168,26 @@ class AdminClient:
             raise refused(f"{url}: {status} {reason}")
         return answer
 
-    def _exchange(
+    def _taken(
         self, method: str, path: str, body: bytes, answer_s: float | None
     ) -> tuple[int, bytes]:
+        """The answer, with up to three more tries while the service itself asks for one."""
+        tried = 0
+        while True:
+            status, answer, pause_s = self._exchange(method, path, body, answer_s)
+            tried += 1
+            said = _decoded(answer)
+            if pause_s is None or not isinstance(said, dict) or "error" not in said:
+                return status, answer  # as it is; a proxy may ask for another try, too
+            if tried == _TRIES:
+                told = {"error": f"{said['error']} It was tried {_TRIES} times."}
+                return status, json.dumps(told).encode()
+            time.sleep(pause_s)
+
+    def _exchange(
+        self, method: str, path: str, body: bytes, answer_s: float | None
+    ) -> tuple[int, bytes, float | None]:
+        """Status, body, and the time after which the service takes the same again."""
         parts = urlsplit(self._place.admin_url)
         target = parts.path + path
         headers = {"host": parts.netloc.rpartition("@")[2], "content-type": "application/json"}
@@ -182,7 +204,8 @@ class AdminClient:
             connection.sock.settimeout(answer_s)
             connection.request(method, target, body, headers)
             answer: HTTPResponse = connection.getresponse()
-            return answer.status, answer.read()
+            asks = answer.getheader("retry-after") if answer.status == _NO_TURN else None
+            return answer.status, answer.read(), _pause_s(asks)
         finally:
             connection.close()
 
@@ -202,6 +225,13 @@ class AdminClient:
 
     def _not_ours(self) -> AdminRefused:
         return AdminRefused(f"what answers at {self._place.admin_url} is not holdfast")
+
+
+def _pause_s(header: str | None) -> float | None:
+    """The seconds in a Retry-After header."""
+    if header is None or not header.isdecimal():
+        return None
+    return min(float(header), _PAUSE_S_MAX)
 
 
 def _decoded(answer: bytes) -> Any:

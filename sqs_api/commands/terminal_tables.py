@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -24,6 +25,11 @@ def plain(text: str, characters_max: int | None = None) -> str:
     if characters_max is not None and len(text) > characters_max:
         text = text[: characters_max - 1] + "…"
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """JSON without anything that a terminal would act on: ASCII, and all else escaped."""
+    return json.dumps(value, indent=indent).replace("\x7f", r"\u007f")
 
 
 def span(seconds: float | None) -> str:

@@ -71,6 +71,7 @@ from sqs_api.operators import (
 )
 from sqs_api.operators.audit_lines import time_of
 from sqs_api.operators.operator_context import OperatorContext
+from sqs_api.operators.scan_turns import NoTurn
 from sqs_api.operators.step_lines import StepLines
 from visibility.contract.errors import (
     KmsAccessDenied,
@@ -119,10 +120,13 @@ STATUSES: dict[type[Exception], int] = {
     QueueDoesNotExist: 404,
     ResourceNotFound: 404,
     ServiceUnavailable: 503,
+    NoTurn: 503,
     KmsAccessDenied: 403,
     OutcomeUnknown: 409,
 }
 """Status by error; AccessDenied and unsigned requests get 403, all others 400."""
+_NO_TURN_S = 1
+"""Time after which a scan without a turn may be tried again; it has waited for one already."""
 _HOST = Operator(Caller("", "", "host"), is_trusted=True)
 """Another host of the cluster, which has checked that its caller may ask."""
 
@@ -344,7 +348,8 @@ def _object(content: bytes) -> dict[str, Any]:
 
 def _refusal_of(route: Route, refusal: QueueError) -> Said:
     code = refusal.code if route.is_of_console else None
-    return _refusal(STATUSES.get(type(refusal), 400), refusal.message, code)
+    said = _refusal(STATUSES.get(type(refusal), 400), refusal.message, code)
+    return said._replace(retry_after_s=_NO_TURN_S) if isinstance(refusal, NoTurn) else said
 
 
 def _refusal(status: int, text: str, code: str | None = None) -> Said:
@@ -360,5 +365,6 @@ def _page(said: Said) -> web.Response:
         headers={
             "Cache-Control": "no-store",
             **({} if said.cookie is None else {"Set-Cookie": said.cookie}),
+            **({} if said.retry_after_s is None else {"Retry-After": str(said.retry_after_s)}),
         },
     )

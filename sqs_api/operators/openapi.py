@@ -51,7 +51,8 @@ _REFUSALS = {
     "409": "The service, or its present state, does not allow it.",
     "413": "The body is too long.",
     "415": "The content type is not application/json, or there is a Content-Encoding.",
-    "503": "No host, or not the lake, can answer at present: try again.",
+    "503": "No host, or not the lake, can answer at present, or a search found no turn (then there "
+    "is a Retry-After header): try again.",
 }
 
 

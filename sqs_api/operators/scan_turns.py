@@ -28,6 +28,12 @@ WAIT_ON_S = 30.0
 """The same of one that goes on: a delete of all that match should not end in the middle."""
 _WAITING_MAX = 100
 """Scans that begin are refused if so many wait; those that go on, if twice as many."""
+_OF_USER_WAITING_MAX = 10
+"""The same of one user."""
+
+
+class NoTurn(ServiceUnavailable):
+    """A search, count or plan found no turn. It has changed nothing, and may be tried again."""
 
 
 class _Scan(msgspec.Struct, eq=False):
@@ -48,8 +54,7 @@ class ScanTurns:
 
     @asynccontextmanager
     async def turn(self, user: str, queue_id: int, *, goes_on: bool = False) -> AsyncIterator[None]:
-        """Wait until a scan may begin; `goes_on` if it is a later step of one. Raises
-        ServiceUnavailable."""
+        """Wait until a scan may begin; `goes_on` if it is a later step of one. Raises NoTurn."""
         loop = asyncio.get_running_loop()
         scan = _Scan(user, queue_id, loop.create_future())
         try:
@@ -71,7 +76,9 @@ class ScanTurns:
         if self._may_begin(scan):  # then none that waits could
             self._running.append(scan)
             return
-        if len(self._waiting) >= _WAITING_MAX * (2 if goes_on else 1):
+        of_user = sum(other.user == scan.user for other in self._waiting)
+        times = 2 if goes_on else 1
+        if len(self._waiting) >= _WAITING_MAX * times or of_user >= _OF_USER_WAITING_MAX * times:
             raise _refused()
         self._waiting.append(scan)
         try:
@@ -92,15 +99,19 @@ class ScanTurns:
         self._let_begin()
 
     def _let_begin(self) -> None:
-        for scan in list(self._waiting):
-            if not scan.begins.done() and self._may_begin(scan):
-                self._waiting.remove(scan)
-                self._running.append(scan)
-                scan.begins.set_result(None)
+        """Those of users who run none go first, else in order."""
+        while may := [
+            scan for scan in self._waiting if not scan.begins.done() and self._may_begin(scan)
+        ]:
+            running = {other.user for other in self._running}
+            scan = min(may, key=lambda each: each.user in running)
+            self._waiting.remove(scan)
+            self._running.append(scan)
+            scan.begins.set_result(None)
 
 
-def _refused() -> ServiceUnavailable:
-    return ServiceUnavailable(
+def _refused() -> NoTurn:
+    return NoTurn(
         f"Searches, counts and plans run {AT_ONCE} at a time, {OF_USER_AT_ONCE} of one user. Close "
         "tabs of yours that search or count, and try again."
     )

@@ -16,7 +16,7 @@ from cluster.shards.shard_parts import ShardParts
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.queue_actions import QueueActions
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import opener
 from visibility.contract import operations as op
 from visibility.contract.model import QueueDefinition

@@ -30,6 +30,7 @@ class Told(NamedTuple):
 
     status: int
     json: Any
+    retry_after: str | None = None
 
 
 class Operators:
@@ -57,7 +58,8 @@ class Operators:
         headers = {"x-holdfast-nonce": str(next(_nonces)), **more}
         page = f"api/{path}"
         answer = await self.served.ask_page(method, page, body, key=self.key, more=headers)
-        told = Told(answer.status, answer.json if answer.body else None)
+        shown = answer.json if answer.body else None
+        told = Told(answer.status, shown, answer.headers.get("Retry-After"))
         if told.json is not None:
             check_answer(method, f"/_holdfast/{page}", told.status, told.json)
         return told

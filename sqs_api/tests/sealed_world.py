@@ -15,7 +15,7 @@ from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.row_consistency import check_rows, rows_by_queue
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealer import Sealer
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.operations import ListMessageMoveTasks
 from visibility.contract.results import ListMessageMoveTasksResult, ListMessageMoveTasksResultEntry

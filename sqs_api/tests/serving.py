@@ -46,7 +46,7 @@ from sqs_api.gateway.transact_messages import Transactions
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
 from sqs_api.settings.origins import AllowedOrigins, KnownHosts
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import opener
 
 ACCOUNT = "000000000000"

@@ -141,12 +141,12 @@ def test_a_flood_of_denied_calls_is_counted(files: Files) -> None:
 
 
 async def test_what_a_client_says_at_length_is_left_out(service: Service, files: Files) -> None:
-    await _ask(service, "root", "CreateQueue", QueueName="q", tags={"a": "b" * 1_000_000})
+    await _ask(service, "root", "CreateQueue", QueueName="q", tags={"a": "b" * 200_000})
 
     (line,) = files.lines()
 
     assert (line["event"], line["outcome"]) == ("CreateQueue", "InvalidParameterValue")
-    assert line["details_omitted"] > 1_000_000
+    assert line["details_omitted"] > 200_000
     assert len(json.dumps(line)) < 500
 
 

@@ -17,7 +17,7 @@ from sqs_api.http.server import SqsServer
 from sqs_api.tests.serving import Client, Service, json_request, running, settled
 from sqs_api.workers.connection_places import ConnectionPlaces, Load
 from sqs_api.workers.worker_host import FixedLeaders
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import opener
 from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared

@@ -13,7 +13,7 @@ import pytest_asyncio
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
 from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import serving
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, REGION

@@ -16,7 +16,7 @@ from cluster.catalog.queue_view import QueueChange
 from cluster.tests.world import state_of
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
 from sqs_api.tests.serving import until
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Deliveries

@@ -27,8 +27,8 @@ from sqs_api.tests.serving import (
     settled,
     until,
 )
-from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
+from storage.tests.memory_store import MemoryStore
 
 Log = list[Any]
 SEND = {

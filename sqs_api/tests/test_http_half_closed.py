@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqs_api.tests.serving import json_request, running, settled, until
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import opener
 
 

@@ -17,8 +17,8 @@ from sqs_api.tests.serving import (
     settled,
     until,
 )
-from storage.engines.memory import MemoryStore
 from storage.engines.store import Done, StoreFailed
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import opener
 
 _COUNT = "ApproximateReceiveCount"

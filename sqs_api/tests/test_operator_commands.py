@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.commands.terminal_tables import plain, span
+from sqs_api.operators import scan_turns
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.operator_client import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
@@ -85,6 +86,31 @@ async def test_failures_are_counted_and_their_messages_exported(served: Served) 
     assert len(everything.out.splitlines()) == 3
 
 
+async def test_a_search_that_finds_no_room_is_tried_again_and_then_says_so(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            monkeypatch.setattr(scan_turns, "AT_ONCE", 1)
+
+    monkeypatch.setattr("sqs_api.commands.page_client.time.sleep", pause)
+    monkeypatch.setattr(scan_turns, "WAIT_S", 0.0)
+    monkeypatch.setattr(scan_turns, "AT_ONCE", 0)
+    found = await say(served, "messages", "browse", "dead", "--text", "a")
+    assert (found.status, pauses) == (0, [1, 1])
+
+    pauses += [0, 0]
+    monkeypatch.setattr(scan_turns, "AT_ONCE", 0)
+    refused = await say(served, "messages", "browse", "dead", "--text", "a")
+    assert refused.status == 2
+    assert pauses == [1, 1, 0, 0, 1, 1, 1]
+    assert "Close tabs of yours" in refused.err
+    assert refused.err.strip().endswith("It was tried 4 times.")
+
+
 async def test_tags_with_a_meaning_are_shown_with_it(served: Served) -> None:
     tags = {"holdfast:protect": "on", "team": "a"}
     await served.call("TagQueue", QueueUrl="dead", Tags=tags)
@@ -134,6 +160,22 @@ async def test_messages_are_browsed_and_shown_without_control_characters(served:
     assert "go on with --token" in page.out
     assert [each["sequence"] for each in found["messages"]] == [2]
     assert "source_arn" in shown.out
+
+
+async def test_json_has_nothing_that_a_terminal_acts_on(served: Served) -> None:
+    body = "\x9b31m\x7f\u202e\u2028é"
+    await served.call("SendMessage", QueueUrl="dead", MessageBody=body)
+
+    pages = [
+        await say(served, "messages", "browse", "dead", "--json"),
+        await say(served, "messages", "export", "dead"),
+        await say(served, "messages", "tail", "dead", "--once", "--json"),
+    ]
+    for said in pages:
+        assert said.status == 0, said
+        assert (said.out.isascii(), "\x7f" in said.out) == (True, False)
+        assert json.dumps(body)[1:-1].replace("\x7f", r"\u007f") in said.out
+    assert body in [message["body"] for message in json.loads(pages[0].out)["messages"]]
 
 
 async def test_messages_are_sent_deleted_and_resent(served: Served) -> None:

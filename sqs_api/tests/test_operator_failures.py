@@ -16,7 +16,15 @@ import pytest
 
 from sqs_api.failures import failure_index, queue_pass, span_notes
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operator_client import Operators, add_user, latest_redrive, make_dead_letters
+from sqs_api.tests.commands import run
+from sqs_api.tests.operator_client import (
+    Operators,
+    User,
+    add_user,
+    add_users,
+    latest_redrive,
+    make_dead_letters,
+)
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled, until
 from visibility.content.failures import Failure
@@ -247,6 +255,29 @@ async def test_who_may_not_read_bodies_sees_counts_and_sources_only(data: Path) 
     assert (only["id"], only["signs"], only["messages"]) == (None, None, 1)
     assert only["sources"] == {"source": 1}
     assert refused.status == 403
+
+
+async def test_failures_of_a_sealed_source_need_its_key_too(data: Path) -> None:
+    run("keys", "--data", data, "add", "orders")
+    keys = add_users(
+        data,
+        {"u": User(["holdfast:*"]), "owner": User(["holdfast:*", "kms:Decrypt"])},
+    )
+    async with serving(data) as served:
+        await make_dead_letters(served)
+        sealed = {"KmsMasterKeyId": "orders"}
+        await served.call("SetQueueAttributes", QueueUrl="source", Attributes=sealed)
+        await served.send(failed("secret"), queue="source")
+        for _ in range(2):
+            await served.call("ReceiveMessage", QueueUrl="source")
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        told, shown = [
+            (await all_counted(Operators(served, keys[name])))["failures"][0]
+            for name in ("u", "owner")
+        ]
+
+    assert (told["id"], told["signs"], told["messages"]) == (None, None, 1)
+    assert shown["signs"][0]["value"] == "secret"
 
 
 @pytest.mark.parametrize("wrong", ["x", "0" * 15, "../etc", "0" * 17, "é" * 16])

@@ -145,3 +145,29 @@ async def test_a_queue_that_may_not_be_seen_is_left_out(data: Path) -> None:
     assert [each["who"].rpartition("/")[2] for each in seen["by"]] == ["all"]
     assert [each["may_redrive"] for each in seen["redrives"]] == [True]
     assert [each["may_redrive"] for each in viewed["redrives"]] == [False]
+
+
+async def test_what_a_redrive_looked_for_and_wrote_is_for_those_who_may_read_bodies(
+    data: Path,
+) -> None:
+    wanted = {"filter": {"text": "secret", "source": "source"}, "edit": {"card": "secret"}}
+    keys = add_users(
+        data,
+        {"u": User([*SEES, "holdfast:BrowseMessages"]), "owner": User(["holdfast:*", "sqs:*"])},
+    )
+    async with serving(data) as served:
+        await make_dead_letters(served, '{"card": "secret"}')
+        await redriven(Operators(served), "dead", **wanted)
+    found: dict[str, list[Any]] = {}
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        for name, key in keys.items():
+            operators = Operators(served, key)
+            of_queue = await operators.seen("queues/dead/redrives")
+            found[name] = [*of_queue["redrives"], *(await all_redrives(operators))["redrives"]]
+
+    for each in found["u"]:
+        assert each["filter"] == {"text": "(hidden)", "source": "source"}
+        assert each["edit"] == {"(hidden)": "(hidden)"}
+    for each in found["owner"]:
+        assert (each["filter"], each["edit"]) == (wanted["filter"], wanted["edit"])
+    assert [len(each) for each in found.values()] == [2, 2]

@@ -44,9 +44,9 @@ from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.serving import ACCOUNT, REGION, Client, json_request
 from sqs_api.worker import Worker
 from storage.engines.flushed_rows import FlushedRows
-from storage.engines.memory import MemoryStore
 from storage.engines.store_options import Durability, StoreOptions
 from storage.files.folder import open_folder
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import opener
 
 

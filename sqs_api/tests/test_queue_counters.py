@@ -22,7 +22,7 @@ from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secr
 from sqs_api.archiving import queue_counters
 from sqs_api.archiving.queue_counters import Flows
 from sqs_api.gateway.deletions import Deletions
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import opener
 from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared

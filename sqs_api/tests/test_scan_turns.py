@@ -70,6 +70,19 @@ async def test_one_user_leaves_room_for_others() -> None:
 
 
 @virtual
+async def test_two_users_with_many_scans_do_not_keep_out_a_third() -> None:
+    scans = Scans()
+    many = scans.begin(*"ab" * 200)
+    await asyncio.sleep(0.5)
+    (third,) = scans.begin("c")
+    refused = refusals(await asyncio.gather(*many, return_exceptions=True))
+    await third
+
+    assert ("c", 1) in scans.begun
+    assert refused >= 400 - 2 * (OF_USER_AT_ONCE + 10)
+
+
+@virtual
 async def test_who_waits_too_long_is_refused_and_may_try_again() -> None:
     scans = Scans()
     many = OF_USER_AT_ONCE * (int(WAIT_S) + 1)
@@ -106,7 +119,7 @@ async def test_a_shard_without_a_leader_takes_no_turns_of_healthy_queues() -> No
     healthy = scans.begin(*"aabbc")
     await asyncio.gather(*healthy)
 
-    assert scans.begun[4:] == [(user, TURN_S) for user in "aabb"] + [("c", TURN_S + 1)]
+    assert scans.begun[4:] == [(user, TURN_S) for user in "caab"] + [("b", TURN_S + 1)]
     assert refusals(await asyncio.gather(*sick, return_exceptions=True)) == len(sick) - AT_ONCE
     assert asyncio.get_running_loop().time() == HOLD_S
     await asyncio.gather(*scans.begin("a", queue=SICK))  # it has a leader again
@@ -126,7 +139,8 @@ async def test_a_late_scan_that_is_cancelled_makes_room_for_others_of_its_queue(
 
 
 @virtual
-async def test_a_scan_that_goes_on_waits_longer() -> None:
+async def test_a_scan_that_goes_on_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_turns, "_OF_USER_WAITING_MAX", scan_turns._WAITING_MAX)
     scans = Scans()
     first = scans.begin(*"aa")
     await asyncio.sleep(0.5)
@@ -169,6 +183,7 @@ async def test_searches_counts_and_plans_take_turns_and_a_plain_page_does_not(
         assert page.status == 200
         for each in refused:
             assert each.status == 503, each
+            assert each.retry_after == "1"
             assert "Close tabs of yours" in str(each.json)
 
 

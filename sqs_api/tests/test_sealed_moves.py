@@ -15,7 +15,7 @@ from sqs_api.gateway.sealer import Sealer
 from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, World, now
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import json_request
-from storage.engines.memory import MemoryStore
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation, StartMessageMoveTask
 from visibility.contract.outcomes import MovePlan, Planned

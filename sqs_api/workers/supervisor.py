@@ -55,6 +55,7 @@ class _Place(NamedTuple):
     records: HostRecords
     spread: None = None
     ids_raised: None = None
+    all_heard: None = None
     choose: None = None
 
     def draining_shards(self) -> tuple[()]:

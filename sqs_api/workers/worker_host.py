@@ -104,6 +104,7 @@ class WorkerHost(NamedTuple):
     places: ConnectionPlaces
     doors: Doors
     ids_raised: None = None
+    all_heard: None = None
     choose: None = None
     """The records are never older than the shards."""
 

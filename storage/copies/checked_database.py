@@ -282,6 +282,39 @@ def attach_copy(database: sqlite3.Connection, copy: Path) -> None:
             )
 
 
+def mend_attached_copy(database: sqlite3.Connection) -> None:
+    """Bring the second copy up to the database if it lacks a transaction: the two do not commit as
+    one, and on a disk that is just full the copy's part may be refused. Writes what differs only.
+
+    Raises sqlite3.Error: then triggers would make the copy useless with the next change.
+    """
+    if not any(name == "second" for _, name, _ in database.execute("PRAGMA database_list")):
+        return
+    database.execute("BEGIN IMMEDIATE")
+    with database:
+        query = "SELECT a.state <> b.state FROM main.checksum a, second.copied_checksum b"
+        if _only(database, query) == 0:
+            return
+        for name, columns in _tables_of(database).items():
+            content = f"row_content({', '.join(f'rows.{column}' for column in columns)})"
+            database.execute(
+                "DELETE FROM second.copied_rows WHERE place = ? AND row NOT IN "
+                f"(SELECT rowid FROM main.{name})",
+                (name,),
+            )
+            database.execute(
+                "INSERT OR REPLACE INTO second.copied_rows "
+                f"SELECT ?, rows.rowid, {content} FROM main.{name} rows "
+                "LEFT JOIN second.copied_rows copied "
+                f"ON copied.place = ? AND copied.row = rows.rowid "
+                f"WHERE copied.content IS NOT {content}",
+                (name, name),
+            )
+        database.execute(
+            "UPDATE second.copied_checksum SET state = (SELECT state FROM main.checksum)"
+        )
+
+
 def _step(name: str, columns: list[str], row: str, sign: int) -> str:
     """The statements for an inserted or deleted row."""
     values = ", ".join(f"{row}.{column}" for column in columns)

@@ -5,8 +5,9 @@
 
 Every transaction writes both and returns when both are on disk. SQLite commits them one after the
 other, the database first, so a crash may leave the copy a transaction behind, which was not
-answered. Opening compares them. The first one that is sound and not behind the other is used, and
-the other is rewritten from it.
+answered; so may a disk that is just full, and then the copy is mended before the next transaction
+(`mend_attached_copy`). Opening compares them. The first one that is sound and not behind the other
+is used, and the other is rewritten from it.
 """
 
 from __future__ import annotations

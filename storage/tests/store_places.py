@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from storage.engines.durable import DurableStore
-from storage.engines.memory import MemoryStore
 from storage.engines.opening import open_store
 from storage.engines.store import Store, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.rows.entry_body import EntryBody, encode_body
+from storage.tests.memory_store import MemoryStore
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes

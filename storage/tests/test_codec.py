@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from visibility.contract.death import Death
 from visibility.contract.failure_note import FailureNote
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace, Share
+from visibility.contract.queue_parts import GonePart, Part, PartState
 from visibility.contract.stored_message import (
     Hold,
     Lease,
@@ -25,6 +26,7 @@ from visibility.rows.row_values import (
     ArchiveRow,
     Departure,
     GroupRow,
+    NotedParts,
     OutboxRow,
     QueueRow,
     Remembered,
@@ -164,6 +166,21 @@ OLD_DEPARTURE = (
 """As written before messages went from part to part of a queue."""
 OUTBOX = OutboxRow(GROUP, 70_000)
 TRANSACTION = TransactionRow(1_700_000_000_000, GROUP, [(MESSAGE_ID, "1"), (None, None)])
+NOTED = NotedParts(
+    "123456789012",
+    "eu",
+    "orders",
+    300,
+    70_000,
+    5,
+    (
+        Part(16, 70_000, 5, PartState.OPEN, 9, 300),
+        Part(32, 70_001, 6, PartState.DRAINING, 0, 8, 16),
+    ),
+    48,
+    64,
+    (GonePart(0, 16, 1_700_000_000_000, 7),),
+)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent, and for how long it waits."""
 OLD_QUEUE = "012eb396179cce000111700c090000000000c2000001"
@@ -353,6 +370,14 @@ GOLDEN: dict[str, tuple[object, str]] = {
         "30313233343536372d383961622d346465662d383132332d3435363738396162"
         "63646566a13192c0c0",
     ),
+    "noted parts": (
+        NOTED,
+        "01"
+        "880617b2"
+        "9aac313233343536373839303132a26575a66f7264657273cd012cce00011170"
+        "05929710ce00011170050009cd012c009720ce00011171060100081030409194"
+        "0010cf0000018bcfe5680007",
+    ),
     "failure note": (
         NOTE,
         "016cbbb7c895cd012ccd0101c410000102030405060708090a0b0c0d0e0fce00011170c4067365616c6564",
@@ -377,6 +402,7 @@ KINDS = (
     Departure,
     OutboxRow,
     TransactionRow,
+    NotedParts,
     Hold,
     FailureNote,
     int,

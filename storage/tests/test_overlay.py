@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.engines.memory import MemoryStore, change_rows
+from storage.tests.memory_store import MemoryStore, change_rows
 from visibility.rows.overlay import Overlay
 from visibility.rows.row_changes import Changes
 

@@ -11,7 +11,6 @@ import msgspec
 import pyarrow.parquet as parquet
 import pytest
 
-from storage.engines.memory import MemoryStore
 from storage.lake import lake_segments
 from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
@@ -22,6 +21,7 @@ from storage.lake.archive_schema import (
 )
 from storage.lake.lake_segments import Written, not_written, write_segment
 from storage.lake.table import Lake
+from storage.tests.memory_store import MemoryStore
 from visibility.content.content import contents_of
 from visibility.contract.death import Death
 from visibility.contract.model import Content

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.memory import MemoryStore
 from storage.engines.store import Store, StoreFailed
 from storage.engines.store_options import Durability
+from storage.tests.memory_store import MemoryStore
 from storage.tests.store_places import KINDS, Place, append, commit, everything, place_of, synced
 from visibility.rows.row_changes import Changes
 

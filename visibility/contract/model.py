@@ -158,6 +158,17 @@ class QueueDefinition(msgspec.Struct, frozen=True):
             self.of_part(part) for part in self.parts if part.number < number and part.has(place)
         ]
 
+    def part_after(self, queue_id: int, group: bytes) -> QueueDefinition:
+        """The part of a FIFO queue, perhaps a closed one, that took messages of the group next
+        after the one with this id, or after one that is gone; behind the last one, and without
+        parts, as `part_for`."""
+        before = next((part.number for part in self.parts if part.queue_id == queue_id), -1)
+        place = hash_of(group, self.receipt_key)
+        later = [part for part in self.parts if part.number > before and part.has(place)]
+        if not later:
+            return self.part_for(group)
+        return self.of_part(min(later, key=lambda part: part.number))
+
     def part_for(self, group: bytes) -> QueueDefinition:
         """The part of a FIFO queue that takes messages of the group; an unsplit queue itself."""
         if not self.parts:

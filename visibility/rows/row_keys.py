@@ -39,9 +39,10 @@ values are in `visibility/rows/row_codec.py`.
     0x68   origin, number      a message of another shard's outbox               reason or ""
     0x69   origin              the number below which those are answered         number
     0x70   queue_id            a part of a queue that closed                     PartRow
+    0x71   name                all parts of a queue that had several              NotedParts
     0x72   bucket_ms, token    a transaction and its answer                      TransactionRow
 
-The last eleven have the queue id 0: they belong to the shard and do not depend on its queues.
+The last twelve have the queue id 0: they belong to the shard and do not depend on its queues.
 
 Every key begins with the queue, so one range delete removes a queue. A queue's own row precedes the
 rows that churn, so finding all queues never walks over deleted messages. Numbers between these
@@ -86,6 +87,7 @@ OUTBOX = b"\x67"
 ARRIVAL = b"\x68"
 ARRIVALS_FLOOR = b"\x69"
 PART = b"\x70"
+NOTED_PARTS = b"\x71"
 TRANSACTION = b"\x72"
 
 _NUMBER = Struct(">Q")

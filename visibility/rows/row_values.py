@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from visibility.contract.queue_parts import GonePart, Part
 from visibility.contract.stored_message import (
     Arrival,
     Hold,
@@ -65,6 +66,29 @@ class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     closed_version: int = 0
     closed_at_ms: int = 0
     drained_version: int = 0
+
+
+class NotedParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All parts of a queue, as its record in the catalog had them in this version: the fields are
+    those of `QueueDefinition`."""
+
+    account: str
+    region: str
+    name: str
+    version: int
+    queue_id: int
+    shard: int
+    parts: tuple[Part, ...] = ()
+    last_part: int = 0
+    number: int = 0
+    gone: tuple[GonePart, ...] = ()
+
+    def is_later(self, other: NotedParts) -> bool:
+        """True if these parts came after those others of the same queue. Numbers of parts are never
+        issued again, so a list with a higher one is later whatever else was changed beside."""
+        if self.parts == other.parts and (self.queue_id, self.gone) == (other.queue_id, other.gone):
+            return False
+        return (self.last_part, self.version) > (other.last_part, other.version)
 
 
 class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -197,6 +221,11 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     due_ms: int = -1
     sent: SentElsewhere | None = None
     prepared: PreparedDeletes | None = None
+
+    @property
+    def has_id(self) -> bool:
+        """True for a send that is deduplicated."""
+        return self.sent is not None and bool(self.sent.deduplication)
 
     @property
     def is_delayed(self) -> bool:

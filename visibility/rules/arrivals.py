@@ -155,7 +155,7 @@ class _Accepting:
             return TransactionConflict.code
         definitions = self._shard.definitions
         target = self._part_of_transfer(arrival) if arrival.transfers else self._target(arrival)
-        if target is None:
+        if target is None or self._is_asked_later(arrival, target):
             if arrival.queue_id > definitions.highest_queue_id:
                 return None  # it is not known here yet
             is_gone = arrival.transfers or definitions.queue_of_arn(arrival.arn) is None
@@ -186,6 +186,16 @@ class _Accepting:
             self._closing[part.queue_id] = closing(self._shard, part, self._now_ms)
         known = self._shard.rows.remembered(part.queue_id, [deduplication], self._now_ms)
         return bool(known)
+
+    @staticmethod
+    def _is_asked_later(arrival: Arrival, target: QueueDefinition) -> bool:
+        """True if a part before the target may know the id of a send."""
+        if arrival.sent is None or not arrival.sent.deduplication or not target.parts:
+            return False
+        if arrival.queue_id == target.queue_id:
+            return False
+        after = target.part_after(arrival.queue_id, arrival.message.group)
+        return after.queue_id != target.queue_id
 
     def _send(self, arrival: Arrival, sent: SentElsewhere, target: QueueDefinition) -> None:
         sending = self._sendings.get(target.queue_id)

@@ -275,8 +275,7 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     if renewed:
         cleared = {number for each in by_queue.values() for number in each.settled}
         for number, departure in list(those_behind(shard.outbox, renewed, cleared)):
-            has_id = departure.sent is not None and departure.sent.deduplication
-            other = None if has_id else _to_another_part(shard, departure, stamp)
+            other = None if departure.has_id else _to_another_part(shard, departure, stamp)
             renewed[number] = other or departure  # the old part may know the id
         events.append(_renewed(shard, renewed, stamp))
     return None, tuple(events)
@@ -299,13 +298,16 @@ def _waits(shard: ShardState, departure: Departure) -> bool:
 
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
-    """The departure to a part other than the one that refused it; None if none is known."""
+    """The departure to a part other than the one that refused it; None if none is known. One with a
+    deduplication id goes to all that may know it, in their order."""
     queue = shard.definitions.queue_of_arn(departure.target_arn)
-    part = (
-        None
-        if queue is None
-        else open_part(shard, queue, stamp, departure.arriving.group, departure.target_queue_id)
-    )
+    group, refused_by = departure.arriving.group, departure.target_queue_id
+    if queue is None:
+        part = None
+    elif departure.has_id:
+        part = queue.part_after(refused_by, group)
+    else:
+        part = open_part(shard, queue, stamp, group, refused_by)
     if part is None:
         return None
     return msgspec.structs.replace(departure, to_shard=part.shard, target_queue_id=part.queue_id)

@@ -20,6 +20,7 @@ from visibility.rules import (
     kept_queues,
     move_plans,
     move_tasks,
+    noted_parts,
     on_delete,
     prepared_deletes,
     quarantine,
@@ -74,6 +75,7 @@ OPERATIONS = _combined(
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
     queue_parts.OPERATIONS,
+    noted_parts.OPERATIONS,
     earlier_parts.OPERATIONS,
     kept_queues.OPERATIONS,
     on_delete.OPERATIONS,
@@ -94,7 +96,13 @@ def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
     return tables
 
 
-SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS, transactions.TRANSACTIONS)
+SHARD_TABLES = (
+    ARCHIVE_TABLES,
+    OUTBOX_TABLES,
+    queue_parts.CLOSED_PARTS,
+    noted_parts.NOTED,
+    transactions.TRANSACTIONS,
+)
 TABLES = tables_by_prefix(
     queue_tables.TABLES,
     hold_messages.TABLES,

@@ -2,8 +2,10 @@
 
 While a message of a group is in flight, no later one of that group is handed out. After its lease,
 a message is at the front of its group again. A receive that repeats an attempt id within five
-minutes gets the same deliveries again, unless one of them was deleted or changed since.
-Source: SQS developer guide; the order of groups recorded from AWS.
+minutes gets the same deliveries again during their visibility timeout. It is refused if one of the
+messages was deleted or had its visibility changed meanwhile.
+Source: SQS developer guide; the order of groups recorded from AWS; the refusal as users of AWS
+report it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import msgspec
 from typing_extensions import override
 
 from visibility.content.id_digests import attempt_digest
+from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueSettings
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -139,7 +142,8 @@ class Fifo(Order):
     def _repeated(self, taking: Taking) -> tuple[Event, ...]:
         """Take what the first receive with this attempt id got, with its time renewed.
 
-        Takes nothing if there was none, or one of the messages has changed.
+        Takes nothing if there was none, or its messages cannot be given again. Raises
+        InvalidParameterValue if one of them was deleted or had its visibility changed.
         """
         attempt = taking.operation.receive_request_attempt_id
         if not attempt:
@@ -147,7 +151,15 @@ class Fifo(Order):
         rows, queue, now_ms = taking.shard.rows, taking.queue, taking.stamp.now_ms
         digest = attempt_digest(attempt)
         known = rows.remembered(queue.queue_id, [digest], now_ms).get(digest)
-        if known is None or taking.visible_at_ms <= now_ms:
+        if known is None:
+            return ()
+        if any(_was_changed(rows, queue, known, each, now_ms) for each in known.deliveries):
+            raise InvalidParameterValue(
+                f"Value {attempt} for parameter ReceiveRequestAttemptId is invalid. Reason: The "
+                "receiveRequestAttemptId is not valid anymore since the receive call is not "
+                "retryable."
+            )
+        if taking.visible_at_ms <= now_ms:
             return ()
         leases: list[Lease] = []
         for sequence, receive_count, until_ms in known.deliveries:
@@ -169,6 +181,33 @@ class Fifo(Order):
         taking.leases, taking.messages = leases, messages
         changed = VisibilityChanged(queue.queue_id, now_ms, leases)
         return (changed, *self.attempt(queue, taking.operation, leases, now_ms))
+
+
+def _was_changed(
+    rows: Rows, queue: QueueState, known: Remembered, delivery: tuple[int, int, int], now_ms: int
+) -> bool:
+    """True if a message that a receive attempt got was deleted or had its visibility changed, and
+    its visibility timeout would still run.
+
+    A message whose answer was never sent counts as not received, see `Acknowledging.give_back`.
+    """
+    sequence, receive_count, until_ms = delivery
+    if until_ms <= now_ms or sequence in queue.quarantined:
+        return False
+    entry = queue.entries.get(sequence)
+    if entry is not None:
+        lease: Lease | None = entry.lease
+        if entry.lease.visible_at_ms == until_ms and entry.lease.receive_count == receive_count:
+            return False
+    else:
+        (message,) = rows.messages(queue.queue_id, [sequence])
+        if message is None:
+            return True
+        line = rows.group_line(queue.queue_id, message.group, sequence, 1)
+        lease = line[0][1] if line and line[0][0] == sequence else None
+    if lease is None or lease.receive_count < receive_count:
+        return False
+    return lease.receive_count > receive_count or lease.received_at_ms <= known.at_ms
 
 
 class _Groups:

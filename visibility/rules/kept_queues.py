@@ -28,6 +28,7 @@ from visibility.rules.events import Effects, Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.message_events import MessagesMoved, Move
+from visibility.rules.noted_parts import forgotten_parts
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.room import Room, takes
@@ -110,7 +111,8 @@ def decide_drop_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outc
         step = _hand_over_some(shard, queue, request.queue, stamp)
         if step is not None:
             return step
-    return Progress(is_done=True), (QueueDropped(queue.queue_id),)
+    forgotten = forgotten_parts(shard, request.queue)
+    return Progress(is_done=True), (*forgotten, QueueDropped(queue.queue_id))
 
 
 def _hand_over_some(

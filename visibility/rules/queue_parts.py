@@ -122,12 +122,13 @@ def gives_nothing(shard: ShardState, queue: QueueState, now_ms: int) -> bool:
     return not blocked_by(queue)
 
 
-def unfinished_closings(shard: ShardState, now_ms: int) -> Iterator[PartChanged]:
-    """Events for parts that drain in the catalog and are not closed here: a crash came between."""
+def unfinished_closings(shard: ShardState, now_ms: int, number: int) -> Iterator[PartChanged]:
+    """Events for parts of the shard with this number that drain in the catalog and are not closed
+    here: a crash came between, or the rows that said so are lost, perhaps with all others."""
     for definition in shard.definitions.all_queues():
         if (
             definition.parts
-            and definition.queue_id in shard.queues
+            and definition.shard == number
             and not definition.part.is_open
             and not _row(shard, definition).closed_version
         ):

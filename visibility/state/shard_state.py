@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 
 from visibility.content.sealing import AsStored, Sealing
 from visibility.contract.model import Definitions
-from visibility.rows.row_values import PartRow
+from visibility.rows.row_values import NotedParts, PartRow
 from visibility.state.archive_state import ArchiveState
 from visibility.state.known_tokens import KnownTokens
 from visibility.state.outbox import Outbox
@@ -79,6 +79,7 @@ class ShardState:
         "hidden",
         "locking",
         "memory",
+        "noted_parts",
         "outbox",
         "parts",
         "prepares",
@@ -129,6 +130,8 @@ class ShardState:
         """A cache: delayed messages by account, and the instant until which they count so."""
         self.parts: dict[int, PartRow] = {}
         """Parts of queues that closed, by queue id; those that are gone stay."""
+        self.noted_parts: dict[bytes, NotedParts] = {}
+        """All parts of each queue that had several, one of them here, by `name_of_note`."""
         self.locking: dict[int, None] = {}
         """Ids of queues with locked groups; some may have none any more."""
         self.sharing: dict[int, None] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,8 +15,10 @@ from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.errors import KmsDisabled, QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_values import NotedParts
 from visibility.rules.acknowledge import ReturnMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
+from visibility.rules.noted_parts import parts_of
 from visibility.rules.queues import ReadCounters
 
 ACCOUNT = "000000000000"
@@ -73,6 +75,26 @@ class KnownQueues:
             return None
         found = (queue for queue in self.queues.values() if queue.arn == arn and queue.is_home)
         return next(found, None)
+
+    def queue_of_name(self, name: str) -> QueueDefinition | None:
+        found = (queue for queue in self.queues.values() if queue.name == name and queue.is_home)
+        return next(found, None)
+
+    def write_back(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
+        """See `SharedCatalog.write_back_parts`."""
+        written: list[QueueDefinition] = []
+        for note in noted.values():
+            queue = self.queue_of_name(note.name)
+            if queue is not None and note.is_later(parts_of(queue)):
+                written.append(
+                    msgspec.structs.replace(
+                        queue, queue_id=note.queue_id, version=note.version, parts=note.parts
+                    )
+                )
+        for queue in written:
+            for part in queue.all_parts():
+                self.define(part)
+        return written
 
     def keeps(self, arn: str) -> bool:
         return arn in self.hidden or self.queue_of_arn(arn) is not None

@@ -141,6 +141,21 @@ def test_a_warm_queue_is_not_split_to_clusters_that_are_uneven_then() -> None:
     assert ("split", "q", Why.NO_ROOM) in refusals(made)
 
 
+def test_a_warm_queue_gets_only_the_parts_that_have_a_place() -> None:
+    """Four are wanted, and one cluster is low enough: three get more each."""
+    fleet = far_fleet(asked=0.0)
+    for shard, other in ((3, 0.2), (6, 0.38), (9, 0.1)):
+        fleet.other |= dict.fromkeys(range(shard, shard + 3), other)
+    fleet.queue("r", 0, 3)
+    for number in range(2):
+        fleet.ask("r", number, 0.46)
+    fleet.report(70)
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    assert change.reason.why is Why.WARM_QUEUE
+    assert len(change.opens) == 1
+    assert change.given[0] == pytest.approx(0.92 / 3)
+
+
 def test_a_queue_of_many_parts_is_not_split_for_being_warm() -> None:
     fleet = far_fleet(asked=0.3)
     fleet.records.put(fleet.records.queues.pop("q")._replace(queue_id="x"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,8 +32,9 @@ from storage.engines.store_options import StoreOptions
 from storage.log import Position
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
+from visibility.rows.row_values import NotedParts
 from visibility.tests.prepared import KnownQueues
 
 
@@ -344,6 +345,11 @@ class ShardCluster:
         if self.is_catalog_away:
             raise ServiceUnavailable()
         self.queues.issued = max(self.queues.issued, at_least)
+
+    async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
+        if self.is_catalog_away and noted:
+            raise ServiceUnavailable()
+        return self.queues.write_back(noted)
 
     # -- stories -----------------------------------------------------------------------------------
 

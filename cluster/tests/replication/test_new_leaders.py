@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from structlog.testing import capture_logs
 
 from cluster.shards.shard_report import Phase
@@ -13,8 +14,10 @@ from cluster.tests.shard_pair import in_shard
 from cluster.tests.world import lead_of, state_of
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.contract.queue_parts import Part
 from visibility.contract.results import SendMessageResult
 from visibility.rows.row_keys import message_key
+from visibility.rules.noted_parts import NoteParts
 from visibility.rules.pulse import STEP_MESSAGES
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -228,3 +231,59 @@ async def test_what_expired_while_no_host_led_is_not_received_from_the_next_lead
     for queue in (short, fifo):
         answer = await cluster.answer(leader, prepared.receive(queue, 10))
         assert answer == Deliveries([], [])
+
+
+WHOLE = prepared.queue_named("split", 5)
+SPLIT = msgspec.structs.replace(
+    WHOLE, version=2, parts=(Part(0, 5, 0), Part(16, 6, 0)), last_part=16
+)
+
+
+async def restore_etcd_of_before_a_split(cluster: ShardCluster) -> None:
+    """Stop all hosts, and start them over a catalog that knows of no parts."""
+    for part in SPLIT.all_parts():
+        cluster.queues.define(part)
+    old = await cluster.leader()
+    assert (await cluster.answer(old, prepared.prepared(SPLIT, NoteParts()))) is None
+    answer = await cluster.answer(old, prepared.send(SPLIT.all_parts()[1], "an order"))
+    assert isinstance(answer, SendMessageResult)
+    for host in cluster.hosts.values():
+        await host.stop()
+    cluster.queues = KnownQueues(Q, WHOLE)
+    for host in cluster.hosts.values():
+        host.start()
+
+
+@staged
+async def test_a_leader_has_later_parts_written_back_before_it_takes_requests(
+    cluster: ShardCluster,
+) -> None:
+    with capture_logs() as lines:
+        await restore_etcd_of_before_a_split(cluster)
+        leader = await cluster.leader()
+
+    part = cluster.queues.queues[6]
+    assert part.parts == SPLIT.parts
+    answer = await cluster.answer(leader, prepared.receive(part, 10))
+    assert isinstance(answer, Deliveries)
+    assert bodies(answer) == ["an order"]
+    (line,) = [line for line in lines if line["event"] == "parts_written_back"]
+    assert (line["log_level"], line["queue"], line["parts"]) == ("error", WHOLE.arn, [0, 16])
+    assert not [line for line in lines if line["event"] == "queue_ids_raised"]
+    assert leader.shard.report().parts_written_back == 1
+
+
+@staged
+async def test_no_shard_leads_while_its_later_parts_cannot_be_written_back(
+    cluster: ShardCluster,
+) -> None:
+    await restore_etcd_of_before_a_split(cluster)
+    cluster.is_catalog_away = True
+    with capture_logs() as lines:
+        await asyncio.sleep(60)
+        assert cluster.leading() is None
+    assert any("later parts" in line.get("error", "") for line in lines)
+
+    cluster.is_catalog_away = False
+    leader = await cluster.leader()
+    assert leader.shard.report().parts_written_back == 1

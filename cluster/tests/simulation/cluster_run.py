@@ -21,6 +21,7 @@ from cluster.tests.simulation.extras import drawn_extras, drawn_few, roles_of
 from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
 from cluster.tests.simulation.leaving import Leaving
 from cluster.tests.simulation.losing import Losing
+from cluster.tests.simulation.older_etcd import OlderEtcd
 from cluster.tests.simulation.simulated_cluster_faults import ShardFaults
 from cluster.tests.simulation.simulated_disk_faults import DiskFaults, DiskShape, drawn_disks
 from cluster.tests.simulation.simulated_drain import drain
@@ -39,8 +40,8 @@ from cluster.tests.virtual_time import VirtualLoop
 from cluster.tests.world import state_of
 from compat_tests.faults.judge import judge
 from storage.copies.scrub import ScrubTimes
-from storage.engines.memory import MemoryStore
 from storage.engines.store_options import Replication, StoreOptions
+from storage.tests.memory_store import MemoryStore
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 
@@ -76,6 +77,8 @@ class Shape(NamedTuple):
     """Each shard is that of a cluster, and requests go through hosts of any."""
     leaves: bool = False
     """The last cluster of a fleet is emptied, and removed for good."""
+    restores: bool = False
+    """etcd is restored from older snapshots."""
     is_lost: bool = False
     """The last cluster of a fleet is lost, and given up."""
 
@@ -180,6 +183,12 @@ def fleet_shape(seed: int) -> Shape:
     )
 
 
+def older_etcd_shape(seed: int) -> Shape:
+    """Shards with queues that are split, and an etcd that forgets it."""
+    shards = Random(f"older etcd {seed}").choice((1, 2, 3))
+    return Shape(shards=shards, extras={*drawn_few(seed), Extra.PARTS}, restores=True)
+
+
 def leaving_shape(seed: int) -> Shape:
     """A fleet that one cluster of two leaves."""
     shape = fleet_shape(seed)
@@ -277,11 +286,19 @@ After = Callable[[ClusterSimulation, Random, Sequence[Role]], Coroutine[Any, Any
 
 def _after(shape: Shape) -> After:
     """The fate of a cluster while the others go on."""
+    if shape.restores:
+        return _restore
     return _lose if shape.is_lost else _leave if shape.leaves else _nothing
 
 
 async def _nothing(simulation: ClusterSimulation, random: Random, roles: Sequence[Role]) -> None:
     """No cluster leaves."""
+
+
+async def _restore(simulation: ClusterSimulation, random: Random, roles: Sequence[Role]) -> None:
+    """etcd is restored from older snapshots while clients work."""
+    simulation.machine.queues.told = simulation.tell_parts
+    await OlderEtcd(simulation, Random(random.getrandbits(64))).restore()
 
 
 async def _lose(simulation: ClusterSimulation, random: Random, roles: Sequence[Role]) -> None:

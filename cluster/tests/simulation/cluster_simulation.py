@@ -21,11 +21,13 @@ from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
 from cluster.tests.world import state_of
 from compat_tests.faults.fault_history import Outcome, Send
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
 from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.features import OPERATIONS
 from visibility.rules.kept_queues import ContinueQueue, DropQueue
+from visibility.rules.noted_parts import NoteParts
+from visibility.tests import prepared
 
 _PATIENCE_S = 10.0
 """Time after which an undecided request is given up."""
@@ -87,8 +89,8 @@ class ClusterSimulation(Simulation):
         )
 
     async def connected(self) -> None:
-        """Wait until there is a leader."""
-        while not any(map(self._leader, self.clusters)):  # noqa: ASYNC110
+        """Wait until there is a leader; after a restore of etcd until all shards had one."""
+        while self.machine.queues.unheard or not any(map(self._leader, self.clusters)):  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
 
     def _leader(self, cluster: ShardCluster) -> ShardHost | None:
@@ -187,6 +189,10 @@ class ClusterSimulation(Simulation):
         for host in cluster.hosts.values():
             if host.process is not None:
                 host.enter(partial(host.process.shard.submit, request, _ignore))
+
+    def tell_parts(self, part: QueueDefinition) -> None:
+        """Each host's watch tells its shard of other parts before it gets requests for them."""
+        self._tell_all(self.clusters[part.shard], prepared.prepared(part, NoteParts()))
 
     def _again(self, call: Call, request: Request, until_s: float) -> None:
         loop = asyncio.get_running_loop()

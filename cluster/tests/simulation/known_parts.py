@@ -4,13 +4,14 @@ catalog change them."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any, cast
 
+import msgspec
 from typing_extensions import override
 
-from cluster.catalog import queue_rules
+from cluster.catalog import later_parts, queue_rules
 from cluster.catalog.catalog_records import KeptQueue, QueueName, name_of
 from cluster.catalog.deleted_queues import KeptQueues
 from cluster.catalog.lost_parts import give_up_parts
@@ -29,7 +30,7 @@ from cluster.fleet.steps import decided, made_of
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
 from cluster.tests.virtual_time import LoopClock
-from visibility.contract.errors import QueueDoesNotExist
+from visibility.contract.errors import QueueDoesNotExist, UnsupportedOperation
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import (
     ChangeMessageVisibility,
@@ -40,8 +41,10 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
 )
+from visibility.rows.row_values import NotedParts
 from visibility.rules.acknowledge import ReturnMessages
 from visibility.rules.at_most_once import RemoveTaken
+from visibility.rules.noted_parts import note_of
 from visibility.rules.queues import ReadCounters
 from visibility.state.waiters import OnAnswer, Room, Ticket
 from visibility.tests.prepared import KnownQueues
@@ -72,6 +75,10 @@ class KnownParts(KnownQueues):
         """Shards of clusters that are emptied, or have left."""
         self.before: dict[QueueName, list[tuple[float, QueueDefinition]]] = {}
         """Former definitions of queues that had parts, each with the time at which it ended."""
+        self.unheard: set[int] = set()
+        """Shards that had no leader since etcd was restored."""
+        self.told: Callable[[QueueDefinition], object] = lambda part: None
+        """Called with each part of a queue whose parts have changed."""
         self.changed: Callable[[str], object] = lambda name: None
         """Called with the name of a queue whose parts change."""
 
@@ -96,22 +103,27 @@ class KnownParts(KnownQueues):
 
     def split(self, queue: QueueDefinition, added: NewParts) -> None:
         """Add parts."""
+        self._check_heard()
         self._apply(queue, add_parts(cast(Any, self), queue, added))
 
     def replace(self, queue: QueueDefinition, added: NewParts) -> None:
         """Put new parts into the place of those of a FIFO queue."""
+        self._check_heard()
         self._apply(queue, replace_parts(cast(Any, self), queue, added, self._clock.now_ms()))
 
     def drain(self, queue: QueueDefinition, numbers: list[int]) -> None:
         """Let parts drain."""
+        self._check_heard()
         self._apply(queue, drain_parts(cast(Any, self), queue, numbers, self._clock.now_ms()))
 
     def move(self, queue: QueueDefinition, number: int, added: NewParts) -> None:
         """Put a new part in the place of one."""
+        self._check_heard()
         self._apply(queue, move_part(cast(Any, self), queue, number, added, self._clock.now_ms()))
 
     def make(self, queue: QueueDefinition, change: Change, added: NewParts) -> MadeChange:
         """Make a change of the manager."""
+        self._check_heard()
         decision = decided(cast(Any, self), queue, change, added, self._clock.now_ms())
         made = made_of(change, "manager", 0, queue, decision)
         self._apply(queue, decision)
@@ -124,6 +136,40 @@ class KnownParts(KnownQueues):
     def give_up(self, queue: QueueDefinition, lost: Collection[int], shards: list[int]) -> None:
         """Give up the parts on shards that are lost."""
         self._apply(queue, give_up_parts(cast(Any, self), queue, lost, shards, 0))
+
+    @override
+    def write_back(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
+        written: list[QueueDefinition] = []
+        for name, note in noted.items():
+            decision = later_parts.write_back(cast(Any, self), name, note)
+            queue = decision.made()
+            if queue is not None:
+                self._apply(queue, decision)
+                written.append(queue)
+        return written
+
+    def set_back(self, before: QueueDefinition, purged: frozenset[int]) -> bool:
+        """Give a queue the parts that it had before; False if they are the same, or it was purged
+        since."""
+        now = self.find(name_of(before))
+        if now is None or note_of(now) == note_of(before):
+            return False
+        own = {part.queue_id for queue in (now, before) for part in queue.all_parts()}
+        since = self.purged.keys() - purged
+        if own & {*since, *(self.purged[each] for each in since)}:
+            return False
+        self.changed(now.name)
+        for part in now.all_parts():
+            del self.queues[part.queue_id]
+        for part in older_parts(now, before).all_parts():
+            self.define(part)
+        self.before[name_of(before)] = []
+        return True
+
+    def _check_heard(self) -> None:
+        """Parts are changed once all shards said which they know."""
+        if self.unheard:
+            raise UnsupportedOperation("etcd was restored, and a shard has no leader yet.")
 
     @override
     def purge(self, queue: QueueDefinition) -> QueueDefinition:
@@ -150,6 +196,8 @@ class KnownParts(KnownQueues):
                     del self.queues[part.queue_id]
                 for part in entry.all_parts():
                     self.define(part)
+                for part in entry.all_parts():
+                    self.told(part)
             elif isinstance(entry, int):
                 self.issued = max(self.issued, entry)
 
@@ -239,3 +287,17 @@ def split_queues(router: Router, known: KnownParts, random: Random) -> SplitQueu
 
     checked = cast(Any, CheckedRouter(router, known))
     return SplitQueues(checked, Lagging(known, random), Entropy(), LoopClock().wall_s)
+
+
+def older_parts(queue: QueueDefinition, before: QueueDefinition) -> QueueDefinition:
+    """The queue as it is now, with the parts that it had before."""
+    return msgspec.structs.replace(
+        queue,
+        queue_id=before.queue_id,
+        shard=before.shard,
+        version=before.version,
+        parts=before.parts,
+        last_part=before.last_part,
+        number=before.number,
+        gone=before.gone,
+    )

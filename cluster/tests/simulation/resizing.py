@@ -160,6 +160,8 @@ class Resizer(Client):
             if sum(part.is_open for part in queue.parts) > 1:
                 await self.split(name, 1, PARTS_MAX)
             return
+        if self.simulation.machine.queues.unheard:
+            return
         numbers = [part.number for part in queue.parts[1:] if part.is_open][-count:]
         self.simulation.machine.queues.drain(queue, numbers)
         self.simulation.note(f"{self.name} shrinks {name}: {numbers}")

@@ -390,6 +390,8 @@ class Client:
     async def purge(self, name: str) -> None:
         """Purge, as the gateway does: the catalog knows first, then the shard; then the old queue
         is dropped."""
+        while self.simulation.machine.queues.unheard:  # noqa: ASYNC110  see `RaisedIds`
+            await asyncio.sleep(0.1)
         purged = self.queue(name)
         begun = self.simulation.time.read()
         successor = self.simulation.machine.queues.purge(purged)

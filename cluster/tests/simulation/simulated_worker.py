@@ -24,10 +24,10 @@ from cluster.tests.simulation.time import WallClock
 from cluster.tests.world import lead_of, state_of
 from storage.engines import opening
 from storage.engines.durable import DurableStore
-from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.log import Position
+from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import log_of
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard

@@ -2,7 +2,7 @@
 
 import { signedInAgain, signedInAs } from "./session.js";
 import { queryOf } from "./signing.js";
-import { Refused, sent } from "./wire.js";
+import { Refused, sentUntilTaken } from "./wire.js";
 
 /**
  * @template {ApiPath<"get">} P
@@ -122,7 +122,7 @@ async function ask(method, path, parameters, body, signal, more = {}) {
   const request = { method, path, query: queryOf(parameters), body, headers: more };
   for (;;) {
     try {
-      return await sent(request, signal);
+      return await sentUntilTaken(request, signal);
     } catch (error) {
       if (!error.needsSignIn) throw error;
       await signedInAgain(error);

@@ -6,8 +6,8 @@ import { get, ofQueue } from "./api.js";
 import { pointAt, RANGES, ticksOf, topOf } from "./axes.js";
 import { button, el, fill, row, table, time } from "./dom.js";
 import { delay, local, rate, span } from "./format.js";
-import { path, shape } from "./lines.js";
-import { markLines, markText, shownMarks } from "./marks.js";
+import { labels, path, shape } from "./lines.js";
+import { markLines, markText } from "./marks.js";
 import { resource } from "./resource.js";
 
 const WIDTH = 480;
@@ -26,7 +26,7 @@ const CHARTS = [
 ];
 
 /** Charts below a choice of the range of time, read again and again until the signal. */
-export function charts(name, query, signal, fail) {
+export function charts(name, query, /** @type {import("./marks.js").MarkList} */ marks, signal, fail) {
   const state = stateOf(query, DEFAULTS);
   if (!(state.range in RANGES)) state.range = DEFAULTS.range;
   let pointed = -1; // the point below the pointer
@@ -47,13 +47,13 @@ export function charts(name, query, signal, fail) {
   function show(found) {
     queueMicrotask(mark);
     const { past, before } = found;
+    marks.set("charts", past.marks);
     const isEmpty = before && before.series.visible.every((value) => value === null);
     return [
       el("div", { class: "charts", onkeydown: step, onpointerleave: () => point(-1) },
         CHARTS.map((each) => chart(found, each, RANGES[state.range].tick)),
         isEmpty && el("p", { class: "hint" }, "Nothing was measured a week before."),
         numbers(past)),
-      shownMarks(past.marks),
       !(past.is_complete && (before?.is_complete ?? true))
         && el("p", { class: "notice" }, "A host did not answer: its part is missing."),
     ];
@@ -140,17 +140,6 @@ function figure({ past, before }, title, unit, text, lines, tick, onpointermove)
         onpointermove }, svg)),
     labels("times", ticks.map(([share, label]) => [{ x: percent(share), y: "75%" }, label])),
     el("p", { class: "legend", "aria-live": "polite" }));
-}
-
-/** Texts of an axis, which are not stretched as the lines are. */
-function labels(kind, texts) {
-  const svg = shape("svg", { class: kind, "aria-hidden": "true" });
-  for (const [at, text] of texts) {
-    const label = shape("text", at);
-    label.textContent = text;
-    svg.append(label);
-  }
-  return svg;
 }
 
 /** The point in whose time something happened. */

@@ -2,6 +2,7 @@
 
 import { el, field, patch } from "./dom.js";
 import { leavesOf } from "./filter_box.js";
+import { shownText } from "./unseen_characters.js";
 
 const SHARED_MIN = 20;
 const PATHS_MAX = 6;
@@ -96,7 +97,7 @@ export class Columns {
 
   /** The cells of a message. */
   cells(/** @type {string | null} */ body) {
-    return this.paths.map((path) => (body === null ? "" : valueAt(body, path).slice(0, 200)));
+    return this.paths.map((path) => (body === null ? "" : shownText(valueAt(body, path).slice(0, 200))));
   }
 }
 

@@ -110,7 +110,7 @@ export class Editor {
   }
 
   _mark(hits) {
-    fill(this.behind, hits.length > 0 && [marked(this.text, hits), "\n"]);
+    fill(this.behind, hits.length > 0 && [marked(this.text, hits, (part) => part), "\n"]);
     this.behind.querySelectorAll("mark")[this.at]?.classList.add("here");
     this._tell();
     this._follow();

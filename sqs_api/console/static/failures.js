@@ -5,10 +5,11 @@ import { get, ofQueue } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, link, time } from "./dom.js";
 import { ago, count, local, span } from "./format.js";
-import { shape } from "./lines.js";
-import { markLines, shownMarks } from "./marks.js";
+import { labels, shape } from "./lines.js";
+import { markLines } from "./marks.js";
 import { Matching } from "./matching.js";
 import { resource } from "./resource.js";
+import { shownText } from "./unseen_characters.js";
 
 const WIDTH = 480;
 const HEIGHT = 48;
@@ -20,8 +21,13 @@ const NAMES = { fields: "fields", text: "text" };
  * The failures, read again when the number of messages has changed, or could not be read: `changed`
  * tells it, null while nobody knows. Not more often, since each look at what bodies say is in the
  * audit log.
+ *
+ * @param {any} queue
+ * @param {import("./marks.js").MarkList} marks
+ * @param {AbortSignal} signal
+ * @param {(error: Error) => void} fail
  */
-export function failures(queue, signal, fail) {
+export function failures(queue, marks, signal, fail) {
   const { name } = queue;
   const order = el("select", { "aria-label": "Order of the failures" },
     ORDERS.map(([value, text]) => el("option", { value }, text)));
@@ -41,6 +47,7 @@ export function failures(queue, signal, fail) {
 
   function show(found) {
     stored = found.stored;
+    marks.set("failures", found.marks);
     if (!found.is_exact) setTimeout(() => !signal.aborted && list.read(), COUNTING_MS);
     return [
       el("p", { class: "actions" }, el("span", { role: "status" }, summary(found)), order,
@@ -48,7 +55,6 @@ export function failures(queue, signal, fail) {
       found.failures.map((failure) => shownFailure(queue, failure, found, panelOf)),
       found.others > 0 && el("p", { class: "hint" },
         `${count(found.others)} messages are of other, smaller failures.`),
-      shownMarks(found.marks),
       command(commands.failures(name)),
     ];
   }
@@ -112,7 +118,7 @@ function shownFailure(queue, failure, found, panelOf) {
 
 function sign({ name, value }) {
   const [, path] = name.split(/:(.*)/s);
-  return el("span", { class: "sign" }, value || "(empty)", " ",
+  return el("span", { class: "sign" }, shownText(value) || "(empty)", " ",
     el("span", { class: "hint" }, path ?? NAMES[name]));
 }
 
@@ -146,6 +152,8 @@ function histogram({ bars, messages, first_ms: first, last_ms: last }, { begin_m
     svg.append(shape("rect", { x: at * step, y: HEIGHT - height, width: step - 1, height }));
   });
   svg.append(...markLines(marks, (at) => ((at - begin) / bar) * step, WIDTH, HEIGHT));
-  return el("figure", {}, svg, el("figcaption", { class: "hint span" },
-    time(begin, ago(begin)), el("span", {}, "now")));
+  return el("figure", {},
+    el("div", { class: "plotted" }, labels("scale", [[{ x: "100%", y: "12%" }, count(top)], [{ x: "100%", y: "92%" }, "0"]]), svg),
+    el("figcaption", { class: "hint span" }, time(begin, ago(begin)),
+      el("span", {}, `messages in ${span(bar / 1000)} each`), el("span", {}, "now")));
 }

@@ -2,6 +2,7 @@
 
 import { el } from "./dom.js";
 import { compare, each } from "./filters.js";
+import { shownText } from "./unseen_characters.js";
 
 /** @typedef {Record<string, string>} Conditions */
 
@@ -54,15 +55,16 @@ function merged(/** @type {[number, number][]} */ places) {
   return found;
 }
 
-/** A text with its hits in `mark` elements. */
-export function marked(/** @type {string} */ text, /** @type {[number, number][]} */ hits) {
+/** A text with its hits in `mark` elements; `show` makes what is shown of each part. @returns {any[]} */
+export function marked(/** @type {string} */ text, /** @type {[number, number][]} */ hits,
+  /** @type {(part: string) => any} */ show = shownText) {
   const shown = [];
   let at = 0;
   for (const [begin, end] of hits) {
-    shown.push(text.slice(at, begin), el("mark", {}, text.slice(begin, end)));
+    shown.push(show(text.slice(at, begin)), el("mark", {}, show(text.slice(begin, end))));
     at = end;
   }
-  return [...shown, text.slice(at)].filter((part) => part !== "");
+  return [...shown, show(text.slice(at))].filter((part) => part !== "");
 }
 
 /** Parts of a body for a row: those with hits; else its beginning, after what all rows share. */
@@ -78,6 +80,6 @@ export function preview(/** @type {string} */ body, /** @type {Conditions} */ fi
 /** A value of a message, marked if the filter has this condition on it. */
 export function markedValue(/** @type {Conditions} */ filter, /** @type {string} */ name, /** @type {string | null} */ value) {
   const wanted = filter[name];
-  if (!wanted || !value) return value;
-  return value === wanted ? el("mark", {}, value) : value.startsWith(wanted) ? [el("mark", {}, wanted), value.slice(wanted.length)] : value;
+  const length = wanted && value?.startsWith(wanted) ? wanted.length : 0;
+  return value && marked(value, length ? [[0, length]] : []);
 }

@@ -24,9 +24,22 @@ export function path(values, top, width, height) {
   return shown;
 }
 
-/** A small line; `label` says the same in words. */
+/** Texts of an axis, which are not stretched as the lines are. */
+export function labels(kind, texts) {
+  const svg = shape("svg", { class: kind, "aria-hidden": "true" });
+  for (const [at, text] of texts) {
+    const label = shape("text", at);
+    label.textContent = text;
+    svg.append(label);
+  }
+  return svg;
+}
+
+/** A small line; `label` says the same in words, also on hover. */
 export function sparkline(values, label) {
   const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": label });
-  svg.append(shape("path", { d: path(values, Math.max(1, ...values), WIDTH, HEIGHT) }));
+  const told = shape("title", {});
+  told.textContent = label;
+  svg.append(told, shape("path", { d: path(values, Math.max(1, ...values), WIDTH, HEIGHT) }));
   return svg;
 }

@@ -11,6 +11,7 @@ import { hitsOf, marked, markedValue } from "./hits.js";
 import { resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
 import { timelineOf } from "./timeline.js";
+import { shownText } from "./unseen_characters.js";
 
 export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
   const due = query.get("due_ms") ?? "";
@@ -128,7 +129,7 @@ function properties(queue, message, filter) {
     ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
     ["Group", markedValue(filter, "group", message.group_id)],
-    ["Deduplication id", message.deduplication_id],
+    ["Deduplication id", shownText(message.deduplication_id)],
     ["Sequence number", message.sequence_number],
     ["Sender", message.sender_id],
     ["Trace header", message.trace_header],
@@ -179,8 +180,8 @@ function base64(text) {
 export function attributesOf(message, /** @type {Record<string, string>} */ filter = {}) {
   const wanted = each({ attribute: filter.attribute ?? "" }).map(([, condition]) => compare(condition)[0]);
   const shown = Object.entries(message.attributes).map(([name, each]) => [
-    wanted.includes(name) ? el("mark", {}, name) : name,
-    [el("code", {}, each.type), " ", each.value ?? each.binary ?? el("em", {}, "masked")],
+    wanted.includes(name) ? el("mark", {}, shownText(name)) : shownText(name),
+    [el("code", {}, each.type), " ", shownText(each.value) ?? each.binary ?? el("em", {}, "masked")],
   ]);
   return shown.length > 0 && [el("h2", {}, "Message attributes"), facts(shown)];
 }

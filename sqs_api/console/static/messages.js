@@ -26,6 +26,7 @@ const COLUMNS = [
   ["Size", "number wide wider"],
   ["Body", "body"],
 ];
+const GROUP = ["Group", "value"];
 /** The beginning is that of the redrive for messages that it moved. */
 function shortId(id) {
   return `${id.slice(0, 8)}…${id.slice(-4)}`;
@@ -173,7 +174,7 @@ export async function showMessages(screen) {
     columns.offer(found.flatMap(({ body }) => body ?? []));
     const [, ...others] = COLUMNS;
     const body = others.pop() ?? [];
-    const shown = [[pickAll(list.place), "pick"], ...others, ...columns.columns, body];
+    const shown = [[pickAll(list.place), "pick"], ...others, ...(queue.fifo ? [GROUP] : []), ...columns.columns, body];
     const shared = sharedBy(found.map((each) => each.body ?? ""));
     return table(shown, found.map((each) => messageRow(each, shown, shared)), "Messages");
   }
@@ -205,11 +206,12 @@ export async function showMessages(screen) {
         onfocus: () => beside.open && beside.show(place), // `j` and `k` turn the pages
       }),
       [el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
-        holdText(message), asked.group && message.group_id && el("div", { class: "hint" }, markedValue(asked, "group", message.group_id)),
+        holdText(message), asked.group && !queue.fifo && message.group_id && el("div", { class: "hint" }, markedValue(asked, "group", message.group_id)),
         message.cause && el("span", { class: "hint", title: message.cause }, ` ${causeText(message.cause)}`)],
       time(message.sent_at_ms),
       count(message.receive_count),
       bytes(message.size),
+      ...(queue.fifo ? [markedValue(asked, "group", message.group_id)] : []),
       ...columns.cells(message.body),
       el("code", { class: message.body === null ? "masked" : "" }, message.body === null
         ? (message.is_masked ? "masked" : "cannot be opened") : preview(message.body, asked, shared)),

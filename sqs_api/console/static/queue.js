@@ -5,8 +5,9 @@ import { charts } from "./charts.js";
 import * as commands from "./commands.js";
 import { button, command, dashboard, el, facts, fill, link, notice, patch, queueLink, time } from "./dom.js";
 import { failures } from "./failures.js";
-import { bytes, count, pretty, rate, span, taskText } from "./format.js";
+import { bytes, count, pretty, rate, span, statusText, taskText } from "./format.js";
 import { History } from "./live.js";
+import { MarkList } from "./marks.js";
 import { allowedBy, meaningOf } from "./redrive_forms.js";
 import { resource } from "./resource.js";
 
@@ -31,13 +32,15 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
 
   function show(queue) {
     if (past.childElementCount === 0) {
-      if (showsFailures(queue)) inbox = failures(queue, signal, fail);
-      fill(past, inbox?.place, charts(name, query, signal, fail));
+      const marks = new MarkList();
+      if (showsFailures(queue)) inbox = failures(queue, marks, signal, fail);
+      fill(past, inbox && [inbox.place, marks.place], charts(name, query, marks, signal, fail), !inbox && marks.place);
     }
     const { visible, in_flight: inFlight, delayed } = queue; // null while no host leads
     inbox?.changed(visible === null ? null : visible + (inFlight ?? 0) + (delayed ?? 0));
     patch(rest, el("div", { class: "thirds" }, el("div", {}, el("h2", {}, "Queue"), links(queue)), settings(queue)), same(queue));
     return [
+      waiting(queue),
       actions(queue, { hasArchive, grafanaUrl }, now.read, fail),
       queue.purges.map((each) => purgeOf(queue, each, now.read, fail)),
       el("div", { class: "cards" }, cards(queue, history)),
@@ -46,6 +49,16 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
 
   fill(view, el("h1", {}, name), now.place, past, rest);
   await now.watch(REFRESH_MS);
+}
+
+/** A redrive that waits for someone comes before all else. */
+function waiting({ name, task, may }) {
+  if (!task?.paused) return null;
+  return el("p", { class: "notice warning actions", role: "status", "data-key": "waiting" },
+    el("strong", {}, `The redrive ${statusText(task)}.`),
+    el("span", {}, `${count(task.moved)} of ${count(task.to_move)} moved.`),
+    may.includes("holdfast:RedriveMessages")
+      && link("Look and decide", `#/queues/${name}/redrive`, { class: "button main" }));
 }
 
 /** The commands for what this screen shows and does. */

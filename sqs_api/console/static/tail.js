@@ -6,6 +6,7 @@ import * as commands from "./commands.js";
 import { button, command, el, field, fill, link, row, table, time } from "./dom.js";
 import { bytes, count, local } from "./format.js";
 import { needed, resource } from "./resource.js";
+import { shownText } from "./unseen_characters.js";
 
 const REFRESH_MS = 1500;
 const SHOWN_MAX = 200;
@@ -68,7 +69,7 @@ export async function showTail(screen) {
         { title: message.message_id }),
       message.state,
       bytes(message.size),
-      el("code", { class: message.body === null ? "masked" : "" }, body.slice(0, 300)),
+      el("code", { class: message.body === null ? "masked" : "" }, shownText(body.slice(0, 300))),
     ], { "data-key": message.message_id });
   }
 

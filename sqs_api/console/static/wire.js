@@ -5,10 +5,11 @@ const NOT_SIGNED_IN = "MissingAuthenticationToken";
 
 /** The service refused a request, or was not there. */
 export class Refused extends Error {
-  /** @param {string} message @param {number} status @param {string} [code] */
-  constructor(message, status, code = "") {
+  /** @param {string} message @param {number} status @param {string} [code] @param {number} [retryAfterS] */
+  constructor(message, status, code = "", retryAfterS = 0) {
     super(code === NOT_SIGNED_IN ? "" : message);
     this.status = status;
+    this.retryAfterS = retryAfterS; // 0 if the same need not be tried again
     this.needsSignIn = code === NOT_SIGNED_IN || code === "SessionEnded";
   }
 }
@@ -38,8 +39,31 @@ export async function sent({ method, path, query = "", body = "", headers = {} }
     throw new Refused("The service does not answer.", 0);
   }
   const content = parsed(text);
-  if (!answer.ok) throw new Refused(content.error ?? answer.statusText, answer.status, content.code);
+  if (!answer.ok) {
+    const waitS = content.error ? Number(answer.headers.get("retry-after")) || 0 : 0; // not of a proxy
+    throw new Refused(content.error ?? answer.statusText, answer.status, content.code, waitS);
+  }
   return content;
+}
+
+const TRIES = 4;
+
+/**
+ * The same, which is tried up to three times more while the service has no room for it, and says so.
+ *
+ * @param {Sent} request
+ * @param {AbortSignal} [signal]
+ */
+export async function sentUntilTaken(request, signal) {
+  for (let tried = 1; ; tried += 1)
+    try {
+      return await sent(request, signal);
+    } catch (error) {
+      if (!error.retryAfterS) throw error;
+      if (tried === TRIES) throw Object.assign(error, { message: `${error.message} It was tried ${TRIES} times.` });
+      await new Promise((resolve) => setTimeout(resolve, error.retryAfterS * 1000));
+      signal?.throwIfAborted();
+    }
 }
 
 /** An answer of the service; empty if it is that of something else, such as a proxy. */

@@ -9,6 +9,8 @@ globalThis.location = { origin: "https://queues.example" };
 const { backText, bothTimes, bytes, changedText, count, dayOf, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
+const { sentUntilTaken } = await import("./static/wire.js");
+const { partsOf } = await import("./static/unseen_characters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
@@ -683,3 +685,46 @@ test("what the service refuses is told with its place", () => {
   assert.equal(refusal("", 100)?.text, "A message has a body.");
   assert.equal(bytesOf("é"), 2);
 });
+
+/** What becomes of a request that gets these answers, with the number of tries; the time stands still. */
+async function triedWith(/** @type {[number, string | null][]} */ answers) {
+  let tries = 0;
+  const { fetch, setTimeout: later } = globalThis;
+  Object.assign(globalThis, {
+    setTimeout: (/** @type {() => void} */ done) => queueMicrotask(done),
+    fetch: async () => {
+      const [status, retryAfter] = answers[Math.min(tries, answers.length - 1)] ?? [0, null];
+      tries += 1;
+      const headers = new Headers(retryAfter ? { "retry-after": retryAfter } : {});
+      return new Response(JSON.stringify(status === 200 ? {} : { error: "No room." }), { status, headers });
+    },
+  });
+  try {
+    await sentUntilTaken({ method: "GET", path: "x" });
+    return ["", tries];
+  } catch (error) {
+    return [error.message, tries];
+  } finally {
+    Object.assign(globalThis, { fetch, setTimeout: later });
+  }
+}
+
+test("what the service has no room for is tried again, and then it says so", async () => {
+  assert.deepEqual(await triedWith([[503, "1"], [503, "1"], [200, null]]), ["", 3]);
+  assert.deepEqual(await triedWith([[503, "1"]]), ["No room. It was tried 4 times.", 4]);
+  assert.deepEqual(await triedWith([[503, null]]), ["No room.", 1]);
+  assert.deepEqual(await triedWith([[503, "1"], [400, null]]), ["No room.", 2]);
+});
+
+for (const [text, parts] of /** @type {[string, (string | string[])[]][]} */ ([
+  ["", []],
+  ["a\tb\r\nc\n", ["a\tb\r\nc\n"]],
+  ["a\u200bb", ["a", ["U+200B", "zero-width space"], "b"]],
+  ["\u202eevil\u202c", [["U+202E", "right-to-left override"], "evil", ["U+202C", "end of a direction"]]],
+  ["\u0001\u0085", [["U+0001", "control character"], ["U+0085", "control character"]]],
+  ["a\rb", ["a", ["U+000D", "control character"], "b"]],
+  ["\u{e0041}\ufe0f", [["U+E0041", "character that is not seen"], ["U+FE0F", "character that is not seen"]]],
+  ["👩‍💻 ❤️ 👍🏽", ["👩‍💻 ❤️ 👍🏽"]],
+  ["👩\u200d", ["👩", ["U+200D", "zero-width joiner"]]],
+])) test(`partsOf(${JSON.stringify(text)})`, () =>
+  assert.deepEqual(partsOf(text).map(({ text: part, name }) => (name ? [part, name] : part)), parts));

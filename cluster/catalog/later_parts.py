@@ -1,0 +1,44 @@
+"""The rule of writing back the parts of a queue, after etcd was restored from an older snapshot
+(rule 52). Pure, as those in `part_rules.py`.
+
+    from             to            condition                           by
+    the parts of an  those that a  the record is as the view shows it  a new leader
+    older snapshot   shard noted   and older than the note             of that shard
+
+Attributes and tags stay those of the record. It gets the version in which the parts were noted: a
+shard that noted still later ones writes those. So all shards together arrive at the latest list, in
+whatever order they get leaders.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cluster.catalog.catalog_records import LAST_ID, Entries, queue_key
+from cluster.catalog.queue_rules import Decision
+from cluster.catalog.queue_view import QueueView
+from visibility.rows.row_values import NotedParts
+from visibility.rules.noted_parts import name_of_note, parts_of
+
+
+def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
+    """The queue with the parts that a shard noted; nothing if they are not later than those of its
+    record, or it has none."""
+    queue = view.find((noted.account, noted.region, noted.name))
+    if queue is None or name_of_note(queue) != name or not noted.is_later(parts_of(queue)):
+        return Decision({})
+    changed = msgspec.structs.replace(
+        queue,
+        queue_id=noted.queue_id,
+        shard=noted.shard,
+        version=max(noted.version, queue.version + 1),
+        parts=noted.parts,
+        last_part=noted.last_part,
+        number=noted.number,
+        gone=noted.gone,
+    )
+    entries: Entries = {queue_key((noted.account, noted.region, noted.name)): changed}
+    highest = max(part.queue_id for part in changed.all_parts())
+    if highest > view.highest_queue_id:
+        entries[LAST_ID] = highest
+    return Decision(entries, changed.queue_id)

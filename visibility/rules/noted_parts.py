@@ -1,0 +1,150 @@
+"""Noted parts: each shard with a part of a queue notes all parts of that queue (rule 52).
+
+etcd may be restored from before a split, a shrink or a move of parts. Then its record of the queue
+names other parts than those that have the messages. The notes name them: they are rows of the
+shard, as durable as its messages. A new leader compares them with the records and has the later
+list written back (`cluster/shards/later_parts.py`).
+
+A queue that never had several parts has no note. The note stays when the shard's own part is gone,
+and goes with the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+
+from typing_extensions import override
+
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import NOTED_PARTS, group_key
+from visibility.rows.row_values import THE_SHARD, NotedParts
+from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
+from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.tables import GROUP_KEY, Kept, Put, ShardTables, SoundRows, Table
+from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
+
+_NAME_BYTES = 16
+
+
+class NoteParts(Operation, frozen=True):
+    """Note the parts of the request's queue; answers None."""
+
+
+def name_of_note(queue: QueueDefinition) -> bytes:
+    """The name of a queue's note. A queue that is made again under the same name has another."""
+    arn, key = queue.arn.encode(), queue.receipt_key
+    return blake2b(arn, digest_size=_NAME_BYTES, key=key, person=b"parts").digest()
+
+
+def note_of(queue: QueueDefinition) -> NotedParts | None:
+    """The note of a queue as it is now; None for one that never had several parts."""
+    has_had = queue.parts or queue.gone or queue.number
+    return parts_of(queue) if has_had else None
+
+
+def parts_of(queue: QueueDefinition) -> NotedParts:
+    """The same of any queue, to compare it with a note."""
+    home = queue.parts[0] if queue.parts else queue
+    return NotedParts(
+        queue.account,
+        queue.region,
+        queue.name,
+        queue.version,
+        home.queue_id,
+        home.shard,
+        queue.parts,
+        queue.last_part,
+        queue.number,
+        queue.gone,
+    )
+
+
+def unnoted_parts(shard: ShardState, number: int) -> Iterator[PartsNoted]:
+    """Events for the queues of the shard with this number whose parts are not noted: a crash came
+    between, or the queue was split by an older version."""
+    for queue in shard.definitions.all_queues():
+        if queue.shard == number:
+            yield from _noted(shard, queue)
+
+
+def decide_note_parts(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Note them, unless they are noted, or later ones."""
+    return None, tuple(_noted(shard, request.queue))
+
+
+def forgotten_parts(shard: ShardState, queue: QueueDefinition) -> Iterator[PartsForgotten]:
+    """The event that forgets the note of a queue that is gone; none while the queue goes on, or can
+    be restored."""
+    name = name_of_note(queue)
+    if name not in shard.noted_parts:
+        return
+    present = shard.definitions.queue_of_arn(queue.arn)
+    is_same = present is not None and present.receipt_key == queue.receipt_key
+    if not is_same and (present is not None or not shard.definitions.keeps(queue.arn)):
+        yield PartsForgotten(queue.queue_id, name)
+
+
+def _noted(shard: ShardState, queue: QueueDefinition) -> Iterator[PartsNoted]:
+    note, name = note_of(queue), name_of_note(queue)
+    if note is None:
+        return
+    before = shard.noted_parts.get(name)
+    if before is None or note.is_later(before):
+        yield PartsNoted(queue.queue_id, name, note)
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class PartsNoted(Event, frozen=True, gc=False):
+    """A queue has these parts now."""
+
+    name: bytes
+    note: NotedParts
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        shard.noted_parts[self.name] = self.note
+
+    @override
+    def record(self, changes: Changes) -> None:
+        changes.put(group_key(THE_SHARD, NOTED_PARTS, self.name), encode_row(self.note))
+
+
+class PartsForgotten(Event, frozen=True, gc=False):
+    """The queue of a note is gone."""
+
+    name: bytes
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        shard.noted_parts.pop(self.name, None)
+
+    @override
+    def record(self, changes: Changes) -> None:
+        changes.delete(group_key(THE_SHARD, NOTED_PARTS, self.name))
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _load(shard: ShardState, rows: RowReader) -> None:
+    shard.noted_parts = {key[9:]: row for key, row in _TABLE.read(rows, THE_SHARD)}
+
+
+def _salvage(rows: SoundRows, put: Put) -> Kept:
+    for key, row in rows.table(THE_SHARD, NOTED_PARTS, NotedParts):
+        put(key, encode_row(row))
+    return Kept()
+
+
+_TABLE = Table(NOTED_PARTS, "noted parts", GROUP_KEY, NotedParts)
+NOTED = ShardTables((_TABLE,), _load, _salvage)
+OPERATIONS: Operations = {NoteParts: OperationKind(decide_note_parts, None)}
