@@ -139,14 +139,14 @@ class Monitoring(OtherService):
         return None if protocol is None else self._answered(protocol, request)
 
     async def _answered(self, protocol: Protocol, request: OtherRequest) -> OtherAnswer:
-        action, code = "", None
+        action, code, caller, is_denied = "", None, None, False
         try:
             caller = self._caller(request)
             action, read = read_action(protocol, request.target, request.headers, request.body)
             written = await self._answer(protocol, action, read, request, caller)
         except (MonitoringRefusal, AuthError) as refusal:
             written = write_refusal(protocol, refusal, request.request_id)
-            code = refusal.code
+            code, is_denied = refusal.code, isinstance(refusal, AuthError)
         except Exception:
             self._log.exception("request_failed", request_id=request.request_id)
             written = write_refusal(protocol, InternalError(), request.request_id)
@@ -158,6 +158,8 @@ class Monitoring(OtherService):
             written.body,
             written.headers,
             code,
+            is_denied,
+            caller,
         )
 
     def _caller(self, request: OtherRequest) -> Caller:

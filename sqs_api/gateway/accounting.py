@@ -25,6 +25,8 @@ from visibility.contract.operations import Operation
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0)
 NOT_READ = "-"
 """The action of a request that could not be read."""
+DENIALS = (AuthError, KmsAccessDenied)
+"""Refusals that the audit log has."""
 _KEYS_MAX = 50_000
 
 _Key = tuple[str, int, str, int]
@@ -112,12 +114,17 @@ class Accounting:
         self.count_refusal(refusal.code)
         if self._audit is None:
             return
-        if isinstance(refusal, AuthError | KmsAccessDenied):
-            name = NOT_READ if action is None else action.name
-            source_ip = exchange.client.source_ip
-            self._audit.denied(name, exchange.caller, source_ip, exchange.request_id, refusal.code)
+        if isinstance(refusal, DENIALS):
+            self.note_denied(exchange, exchange.caller, refusal.code)
         elif action is not None and action.audited:
             self._note(exchange, refusal.code)
+
+    def note_denied(self, exchange: Answered, caller: Caller | None, code: str) -> None:
+        """Write a call that was denied to the audit log."""
+        if self._audit is not None:
+            name = NOT_READ if exchange.action is None else exchange.action.name
+            source_ip, request_id = exchange.client.source_ip, exchange.request_id
+            self._audit.denied(name, caller, source_ip, request_id, code)
 
     def _note(self, exchange: Answered, refusal: str) -> None:
         """An administrative action for the audit log; `refusal` is an error code, empty if it was

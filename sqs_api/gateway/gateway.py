@@ -308,6 +308,8 @@ class Gateway:
         exchange.action = written.action
         if written.refusal is not None:
             self._accounting.count_refusal(written.refusal)
+            if written.is_denied:
+                self._accounting.note_denied(exchange, written.caller, written.refusal)
         self.write(exchange, written.status, written.kind, written.body, written.headers)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:

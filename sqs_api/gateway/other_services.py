@@ -38,6 +38,10 @@ class OtherAnswer(msgspec.Struct, frozen=True):
     headers: HeaderLines
     refusal: str | None
     """The error code; None if the request was not refused."""
+    is_denied: bool = False
+    """It was refused to the caller, or for its signature: the audit log has it."""
+    caller: Caller | None = None
+    """Of a denied request, if its signature is known."""
 
 
 OnOtherAnswer = Callable[[OtherAnswer], None]

@@ -24,6 +24,7 @@ from cluster.clock import Clock, Entropy
 from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
+from sqs_api.gateway.accounting import DENIALS
 from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.other_services import OnOtherAnswer, OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, Payload, Payloads
@@ -163,8 +164,9 @@ class Transactions(OtherService):
             return self._entropy.bits128().to_bytes(16)
         return _digest(b"token", _encode([caller.account, asked.client_request_token]))
 
-    def refused(self, error: Exception, request_id: str) -> OtherAnswer:
+    def refused(self, error: Exception, request: OtherRequest) -> OtherAnswer:
         """The answer to a refused request."""
+        request_id = request.request_id
         if not isinstance(error, QueueError | AuthError):
             self._log.error("request_failed", request_id=request_id, exc_info=error)
             error = InternalError()
@@ -173,7 +175,16 @@ class Transactions(OtherService):
         written = encode_error(error, Wire.JSON, request_id)
         body = _with_reasons(written.body, error) if isinstance(error, _Canceled) else written.body
         # Without the header for clients of the query protocol, which has no such action.
-        return OtherAnswer(_ACTION, written.status, written.content_type, body, (), error.code)
+        return OtherAnswer(
+            _ACTION,
+            written.status,
+            written.content_type,
+            body,
+            (),
+            error.code,
+            is_denied=isinstance(error, DENIALS),
+            caller=request.caller,
+        )
 
     def entries(
         self, items: Sequence[TransactItem], caller: Caller, request: OtherRequest
@@ -331,7 +342,7 @@ class _Exchange:
         self._on_answer(OtherAnswer(_ACTION, 200, CONTENT_TYPE_AWS_JSON, body, (), None))
 
     def _refuse(self, error: Exception) -> None:
-        self._on_answer(self._service.refused(error, self._request.request_id))
+        self._on_answer(self._service.refused(error, self._request))
 
     # -- what has to be repeated -------------------------------------------------------------------
 

@@ -127,6 +127,20 @@ async def test_denied_calls_are_noted_with_who_made_them(service: Service, files
     assert (unknown["outcome"], "account" in unknown) == ("MissingAuthenticationToken", False)
 
 
+@pytest.mark.parametrize("who", ["ann", ""])
+async def test_denied_transactions_are_noted_too(service: Service, files: Files, who: str) -> None:
+    await _ask(service, "root", "CreateQueue", QueueName="q")
+    send = {"QueueUrl": "q", "MessageBody": "x"}
+    headers = {"who": who, "X-Amz-Target": "Holdfast.TransactMessages"}
+    await service.ask(json_request("", headers=headers, TransactItems=[{"Send": send}]))
+
+    _, line = files.lines()
+
+    assert (line["event"], line["action"]) == ("denied", "TransactMessages")
+    assert line["outcome"] == ("AccessDenied" if who else "MissingAuthenticationToken")
+    assert line.get("user") == (who or None)
+
+
 def test_a_flood_of_denied_calls_is_counted(files: Files) -> None:
     for _ in range(1000):
         files.audit.denied("SendMessage", CALLER, "127.0.0.1", "r", "AccessDenied")

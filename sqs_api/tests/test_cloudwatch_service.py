@@ -104,6 +104,10 @@ async def test_callers_are_checked(data: Path) -> None:
     assert "'monitoring'" in of_sqs.json["message"]
     assert "cloudwatch:GetMetricData on resource: *" in denied.json["message"]
     assert refusals["AccessDenied"] == 1
+    lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
+    noted = [(line.get("user"), line["action"], line["outcome"]) for line in lines]
+    assert ("lister", "GetMetricData", "AccessDenied") in noted
+    assert (None, "-", "MissingAuthenticationToken") in noted
 
 
 def test_a_form_is_for_cloudwatch_by_its_version() -> None:
