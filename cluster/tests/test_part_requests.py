@@ -7,16 +7,21 @@ import msgspec
 
 from cluster.parts.part_requests import by_receipts, of_places
 from cluster.tests.remembering import answer_to, named, rows
+from cluster.tests.virtual_time import SettableClock
 from cluster.tests.world import World
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Receipt, Request
-from visibility.contract.outcomes import Answer, Deliveries
-from visibility.contract.queue_parts import Part
+from visibility.contract.outcomes import Answer, Deliveries, PartReading
+from visibility.contract.queue_parts import Part, PartState
 from visibility.contract.results import SendMessageBatchResult
 from visibility.rows.row_keys import MESSAGE
+from visibility.rules.queue_parts import RETRIES_OVER_MS, CheckPart
 from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
 
 _AGE_MS = 1_000
+HOLD_MS = 40_000
+"""Longer than a router holds a request."""
 
 QUEUE = msgspec.structs.replace(
     prepared.queue_named("q", 1), parts=(Part(0, 1, 0), Part(16, 2, 0)), version=2
@@ -89,3 +94,32 @@ async def test_deletes_are_decided_by_each_part_once() -> None:
     first = await answers(world, cut)
     assert stored(world) == 0
     assert await answers(world, cut, _AGE_MS) == first
+
+
+async def test_a_part_is_not_gone_while_its_last_sends_may_be_asked_for_again() -> None:
+    """Else the retry of a send that happened would be told that there is no such queue."""
+    clock = SettableClock()
+    world = World(remembers=True, clock=clock, definitions=KnownQueues(SECOND))
+    await world.start()
+    request = named(prepared.send(SECOND, "a"))
+    first = await answer_to(world, request)
+    (receipt,) = await receipts(world, SECOND)
+    await answer_to(world, named(prepared.delete(SECOND, receipt)))
+    drains = Part(16, 2, 0, PartState.DRAINING)
+    closed = msgspec.structs.replace(QUEUE, parts=(QUEUE.parts[0], drains), version=3)
+    closed = closed.of_part(drains)
+
+    async def look() -> PartReading:
+        answer = await answer_to(world, named(prepared.prepared(closed, CheckPart())))
+        assert isinstance(answer, PartReading)
+        return answer
+
+    assert (await look()).closed_version == 3
+    clock.at_ms += HOLD_MS
+    late = msgspec.structs.replace(request, queue=closed)
+    assert await answer_to(world, late, HOLD_MS) == first
+    clock.at_ms += RETRIES_OVER_MS - HOLD_MS - 1
+    reading = await look()
+    assert (reading.drained_version, reading.waits_for) == (0, "retries of the last sends")
+    clock.at_ms += 1
+    assert (await look()).drained_version == 3
