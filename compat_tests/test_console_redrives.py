@@ -192,5 +192,5 @@ def test_a_redrive_that_waits_is_seen_first_and_a_mark_once(
 
     tab.go("/queues/waits-first-dead")
     tab.see("There are no messages.")
-    expect(tab.page.get_by_text("waits for you")).to_have_count(0)
+    expect(tab.page.locator("#view").get_by_text("waits for you")).to_have_count(0)
     assert tab.faults == []
