@@ -187,10 +187,12 @@ def test_a_redrive_that_waits_is_seen_first_and_a_mark_once(
     expect(marks).to_have_count(1)
     assert tab.findings() == []
     tab.press("Look and decide")
-    tab.press("Resume")
+    panel = tab.page.locator("#view h1 + div").get_by_role("region", name="Running redrive")
+    panel.get_by_role("button", name="Go on").click()
+    expect(tab.page.locator("#view h1 + div")).to_contain_text("Completed: 6 of 6 moved")
     latest_of(tab, "completed")
 
     tab.go("/queues/waits-first-dead")
     tab.see("There are no messages.")
-    expect(tab.page.get_by_text("waits for you")).to_have_count(0)
+    expect(tab.page.locator("#view").get_by_text("waits for you")).to_have_count(0)
     assert tab.faults == []

@@ -193,7 +193,7 @@ async def test_a_redrive_that_waits_or_fails_is_announced_once(
     console = "https://queues.example/_holdfast/console#/queues/dead/redrive"
     assert (waits["type"], failed["type"]) == ("redrive.waits", "redrive.failed")
     assert waits["text"] == (
-        f"dead: a redrive waits for someone to look and resume it: 1 of 2 messages moved. {console}"
+        f"dead: a redrive waits for someone to look at it: 1 of 2 messages moved. {console}"
     )
     assert failed["text"] == (
         "dead: a redrive failed: 1 of 2 messages moved, 1 could not be moved (BodyIsNoObject). "

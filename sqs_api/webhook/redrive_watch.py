@@ -96,7 +96,7 @@ def _text(kind: str, queue: QueueDefinition, task: MoveTask) -> str:
     moved = f"{task.moved:,} of {_to_move(task):,} messages moved"
     back = f", {task.came_back:,} came back" if task.came_back else ""
     if kind == _WAITS:
-        return f"{what} waits for someone to look and resume it: {moved}{back}."
+        return f"{what} waits for someone to look at it: {moved}{back}."
     if kind == _STOPPED:
         return f"{what} stopped by itself, since messages came back: {moved}{back}."
     stayed = f", {task.stayed:,} could not be moved" if task.stayed else ""

@@ -55,7 +55,7 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
 function waiting({ name, task, may }) {
   if (!task?.paused) return null;
   return el("p", { class: "notice warning actions", role: "status", "data-key": "waiting" },
-    el("strong", {}, `The redrive ${statusText(task)}.`),
+    el("strong", {}, `The redrive ${statusText(task)}.`), " ",
     el("span", {}, `${count(task.moved)} of ${count(task.to_move)} moved.`),
     may.includes("holdfast:RedriveMessages")
       && link("Look and decide", `#/queues/${name}/redrive`, { class: "button main" }));

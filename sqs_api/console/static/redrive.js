@@ -177,6 +177,7 @@ export async function showRedrive(screen) {
   fill(
     view,
     el("h1", {}, "Redrive ", name),
+    redrives.first,
     el("datalist", { id: "sources" }, queue.sources.map((source) => el("option", { value: source }))),
     el("div", { class: "halves" }, form(
       { onsubmit: plan, oninput: changed },

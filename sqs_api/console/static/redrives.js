@@ -2,7 +2,7 @@
 
 import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, form, link, notice, row, submit, table, time } from "./dom.js";
+import { button, command, el, field, form, link, notice, patch, row, submit, table, time } from "./dom.js";
 import { editText, filterText } from "./filters.js";
 import { count, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
@@ -31,6 +31,9 @@ export class Redrives {
     /** @type {{rate?: string, stop_after?: string}} what was typed for the redrive that runs */
     this.pace = {};
     this.before = /** @type {(number | null)[]} */ ([null]);
+    /** The redrive that runs, and how it ended if it was seen to run: above all else of the screen. */
+    this.first = el("div");
+    this.isFollowed = false;
   }
 
   ask(mine) {
@@ -41,8 +44,13 @@ export class Redrives {
   show({ redrives, next }) {
     if (redrives.length === 0) return el("p", { class: "empty" }, "There was none so far. The dry run shows what one would do.");
     const active = redrives.find((each) => each.is_active);
+    const [latest] = redrives;
+    if (this.before.length === 1) {
+      this.isFollowed ||= active !== undefined;
+      patch(this.first, active ? this.live(active) : this.isFollowed && outcome(latest));
+    }
     return [
-      active ? this.live(active) : outcome(redrives[0]),
+      !active && !this.isFollowed && outcome(latest),
       table(COLUMNS, redrives.map((each) => this.line(each)), "Latest redrives"),
       el(
         "p",
