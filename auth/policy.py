@@ -4,6 +4,7 @@
                                          AND between accounts
     a request without a signature: the queue's policy, where it names everyone
 
+A queue's policy allows actions of SQS only, also by `*` and NotAction; it can deny all.
 A queue's policy that names an account delegates to it: the account's users also need a policy of
 their own, as in IAM. A policy that names the user, or everyone, is enough in the same account.
 Departure from AWS: the root of a queue's account may always read and repair the queue's attributes,
@@ -151,6 +152,8 @@ def _first(
 
 def _applies(asked: AccessQuestion, statement: Statement, leaves_to_account: bool) -> bool:
     action = asked.action.lower()
+    if not action.startswith(statement.about):
+        return False
     if any(matches(action) for matches in statement.actions) is statement.not_actions:
         return False
     if statement.principals is not None:

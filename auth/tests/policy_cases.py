@@ -30,6 +30,7 @@ NOBODY = Principal("anonymous", "", "ANONYMOUS")
 AWS = "AWS"
 SEND, RECEIVE, LIST = "sqs:SendMessage", "sqs:ReceiveMessage", "sqs:ListQueues"
 HOLD, OLD_HOLD = "holdfast:HoldMessages", "holdfast:QuarantineMessages"
+LIFT = "holdfast:LiftProtection"
 Statement = dict[str, Any]
 
 
@@ -214,6 +215,20 @@ CASES = (
          queue=(grant(action="*"),)),
     Case("a user at home may, if the policy says so", ANN, GIVEN, "sqs:DeleteQueue",
          queue=(grant(action="*"),)),
+    # -- actions of other services, which a queue's policy does not grant --------------------------
+    Case("all actions in a queue's policy are those of SQS", ANN, NO, LIFT,
+         queue=(grant({AWS: ANN.arn}, "*"),)),
+    Case("so are all but one", ANN, NO, LIFT, queue=(_not_action(grant({AWS: ANN.arn})),)),
+    Case("no action's name gives more", ANN, NO, LIFT, queue=(grant({AWS: ANN.arn}, LIFT),)),
+    Case("nor to another account's root", AWAY_ROOT, NOT_GIVEN, HOLD,
+         queue=(grant({AWS: AWAY}, "*"),)),
+    Case("nor to its users", BOB, NOT_GIVEN, HOLD, identity=(allow("*"),),
+         queue=(grant({AWS: BOB.arn}, "*"),)),
+    Case("a user's policy does", ANN, YES, LIFT, identity=(allow("*"),), queue=(grant(),)),
+    Case("a deny of a queue's policy is about all actions", ANN, FORBIDDEN, HOLD,
+         identity=(allow("*"),), queue=(forbid(action="*"),)),
+    Case("also with NotAction", ANN, FORBIDDEN, HOLD,
+         identity=(allow("*"),), queue=(_not_action(forbid()),)),
     # -- conditions --------------------------------------------------------------------------------
     _if("from an address within", YES, {IP: ("10.1.2.3",)}, *TEN),
     _if("and from without", NO, {IP: ("11.1.2.3",)}, *TEN),

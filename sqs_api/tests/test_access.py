@@ -248,6 +248,23 @@ async def test_who_labels_queues_neither_loses_messages_nor_lifts_a_protection(
     assert f"holdfast:{right}" in refused.json["Message"]
 
 
+@pytest.mark.parametrize("granted", [{"Action": "*"}, {"NotAction": "sqs:PurgeQueue"}])
+async def test_who_sets_a_queues_policy_cannot_give_itself_rights_beyond_sqs(
+    service: Service, granted: dict[str, str]
+) -> None:
+    await _as(service, ACCOUNT, "TagQueue", QueueUrl=QUEUE, Tags=PROTECTED)
+    service.access.replace(Identities([_user("ann", ALL)]))
+
+    await _set_policy(service, {"Effect": "Allow", "Principal": "*", "Resource": ARN, **granted})
+    lossy = await _as(service, f"{ACCOUNT}/ann", "TagQueue", QueueUrl=QUEUE, Tags=LOSSY)
+    lifted = await _as(
+        service, f"{ACCOUNT}/ann", "UntagQueue", QueueUrl=QUEUE, TagKeys=[*PROTECTED]
+    )
+
+    assert (lossy.status, lifted.status) == (403, 403)
+    assert await _send(service, AWAY) == 200, "the policy is in force"
+
+
 async def test_a_new_queue_that_loses_messages_needs_that_right_too(service: Service) -> None:
     labels = [ALL | {"Action": "sqs:*"}]
     rights = [*labels, ALL | {"Action": "holdfast:SetLossyPolicy"}]
