@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from auth.conditions import Condition, read_conditions
-from auth.variables import Fill, expression, has_variable
+from auth.conditions import Condition, read_conditions, tags_among
+from auth.variables import Fill, expression, has_variable, names
 
 _VERSIONS = ("2008-10-17", "2012-10-17")
 _TEXT_MAX = 64 * 1024
@@ -71,6 +71,8 @@ class Statement(msgspec.Struct, frozen=True):
     not_principals: bool = False
     not_actions: bool = False
     not_resources: bool = False
+    tags: tuple[str, ...] = ()
+    """The tags that variables of the resources read."""
     about: str = ""
     """The beginning of the actions that it can be about, in lower case."""
 
@@ -154,6 +156,7 @@ def _statement(value: Any, place: str, kind: Kind, *, fills: bool) -> Statement:
         not_principals,
         not_actions,
         not_resources,
+        tags_among(names(resources) if fills else ()),
         _GRANTED_BY_QUEUES if kind is Kind.QUEUE and value["Effect"] == "Allow" else "",
     )
 

@@ -18,7 +18,7 @@ import structlog
 
 from auth.auth_errors import AccessDenied
 from auth.caller import Caller, anonymous
-from auth.conditions import Keys
+from auth.conditions import Keys, keys_by_name
 from auth.identities import Identities, User
 from auth.policy import AccessQuestion, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
@@ -365,7 +365,7 @@ class _Request:
         self._access.check_key(permissions, queue, named, self._caller, keys)
 
     def _keys(self, queue: QueueDefinition | None) -> Keys:
-        return {name: values for name, values in self._said(queue) if values and values[0]}
+        return keys_by_name(self._said(queue))
 
     def _keys_for_key(self, queue: QueueDefinition) -> Keys:
         """A key sees this service, and a message of the queue; the queue's tags are not the

@@ -425,6 +425,43 @@ async def test_conditions_know_the_request(
         assert answer.status == status
 
 
+@pytest.mark.parametrize("tags", [{"Env": "prod", "env": "x"}, {"env": "x", "Env": "prod"}])
+async def test_a_second_tag_in_another_case_evades_no_policy(
+    service: Service, tags: dict[str, str]
+) -> None:
+    barred = [
+        ALL | {"Effect": "Deny", "Action": action, "Condition": {"StringEquals": {key: "prod"}}}
+        for action, key in (
+            ("sqs:TagQueue", "aws:RequestTag/Env"),
+            ("sqs:CreateQueue", "aws:RequestTag/Env"),
+            ("sqs:SendMessage", "aws:ResourceTag/Env"),
+            ("sqs:PurgeQueue", "aws:PrincipalTag/Env"),
+        )
+    ]
+    service.access.replace(Identities([_user("ann", ALL, *barred, **tags)]))
+    who = f"{ACCOUNT}/ann"
+
+    assert await _send(service, who) == 200
+    tagged = await _as(service, who, "TagQueue", QueueUrl=QUEUE, Tags=tags)
+    made = await _as(service, who, "CreateQueue", QueueName="n", tags=tags)
+    assert (tagged.status, made.status) == (403, 403)
+    await _as(service, ACCOUNT, "TagQueue", QueueUrl=QUEUE, Tags=tags)
+    assert await _send(service, who) == 403
+    assert (await _as(service, who, "PurgeQueue", QueueUrl=QUEUE)).status == 403
+
+
+async def test_an_empty_tag_counts_as_none(service: Service) -> None:
+    absent = {"Condition": {"Null": {"aws:RequestTag/Env": "true"}}}
+    service.access.replace(Identities([_user("ann", ALL, ALL | {"Effect": "Deny"} | absent)]))
+
+    statuses = [
+        (await _as(service, f"{ACCOUNT}/ann", "TagQueue", QueueUrl=QUEUE, Tags=tags)).status
+        for tags in ({"a": "b"}, {"Env": ""}, {"Env": "x"}, {"Env": "", "ENV": ""})
+    ]
+
+    assert statuses == [403, 403, 200, 403]
+
+
 async def test_what_depends_on_the_request_is_decided_each_time(service: Service) -> None:
     only_good = ALL | {"Condition": {"StringEquals": {"aws:UserAgent": "good"}}}
     service.access.replace(Identities([_user("ann", only_good), _user("bob", ALL)]))
