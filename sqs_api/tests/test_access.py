@@ -462,6 +462,23 @@ async def test_an_empty_tag_counts_as_none(service: Service) -> None:
     assert statuses == [403, 403, 200, 403]
 
 
+@pytest.mark.parametrize("header", ["User-Agent", "Referer"])
+async def test_conditions_read_the_beginning_of_a_long_header(
+    service: Service, header: str
+) -> None:
+    key = f"aws:{header.replace('-', '')}"
+    condition = {"StringEquals": {key: "a" * 1024}}
+    service.access.replace(Identities([_user("ann", ALL | {"Condition": condition})]))
+
+    statuses = []
+    for length in (1023, 1024, 1025, 7000):
+        headers = {"who": f"{ACCOUNT}/ann", header: "a" * length}
+        request = json_request("SendMessage", headers=headers, QueueUrl=QUEUE, MessageBody="x")
+        statuses.append((await service.ask(request)).status)
+
+    assert statuses == [403, 200, 200, 200]
+
+
 async def test_what_depends_on_the_request_is_decided_each_time(service: Service) -> None:
     only_good = ALL | {"Condition": {"StringEquals": {"aws:UserAgent": "good"}}}
     service.access.replace(Identities([_user("ann", only_good), _user("bob", ALL)]))
