@@ -4,13 +4,16 @@ A block holds if all its conditions hold; a condition holds if one of its values
 operators: if none does). A condition on a key that the request lacks fails, unless its operator is
 negated or ends in IfExists; with ForAllValues it holds and with ForAnyValue it fails, negated or
 not.
+Keys of tags are compared without case, and a queue may have both `Env` and `env`. IAM does not say
+which of the two a condition on `aws:ResourceTag/Env` reads: here it fails in an Allow and holds in
+a Deny, so that a second tag gives nobody more rights.
 Source: IAM, "JSON policy elements: condition operators" and "multivalued context keys".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
@@ -18,10 +21,11 @@ from typing import Any
 
 import msgspec
 
-from auth.variables import expression, fill, has_variable, plain
+from auth.variables import expression, fill, has_variable, names, plain
 
 Keys = Mapping[str, tuple[str, ...]]
-"""The request's values, by lower-case name of the condition key."""
+"""The request's values, by lower-case name of the condition key. A tag has several if its key was
+given in several cases; an empty one is among them then."""
 _Fits = Callable[[str, str], bool]
 """Takes (value from the request, value from the policy)."""
 
@@ -102,7 +106,30 @@ _CHECKED: dict[str, Callable[[str], object]] = {
     "IpAddress": lambda text: ip_network(text, strict=False),
 }
 """Parsers that the values of these operators must pass when the policy is read."""
+_TAGS = ("aws:principaltag/", "aws:requesttag/", "aws:resourcetag/")
 _OPERATOR = re.compile(r"(?:(ForAllValues|ForAnyValue):)?([A-Za-z]+?)(IfExists)?")
+
+
+def keys_by_name(said: Iterable[tuple[str, tuple[str, ...]]]) -> Keys:
+    """The keys from pairs of a lower-case name and its values; what only has empty values is
+    absent.
+
+    IAM: a key's value that is an empty string resolves to no value.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name, values in said:
+        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *values)))
+    return {name: values for name, values in found.items() if any(values)}
+
+
+def tags_among(key_names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the condition keys that are tags."""
+    return tuple(name for name in key_names if name.startswith(_TAGS))
+
+
+def is_unclear(tags: tuple[str, ...], keys: Keys) -> bool:
+    """True if the request has several values for one of these tags."""
+    return any(len(keys.get(tag, ())) > 1 for tag in tags)
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -120,9 +147,13 @@ class Condition(msgspec.Struct, frozen=True):
     wants_absent: bool | None = None
     """For Null: True if the key must be absent."""
     fills: bool = False
+    tags: tuple[str, ...] = ()
+    """The tags that it reads, as its key and as variables."""
 
-    def holds(self, keys: Keys) -> bool:
-        """True if the request fulfils the condition."""
+    def holds(self, keys: Keys, *, allows: bool) -> bool:
+        """True if the request fulfils the condition of an Allow or a Deny."""
+        if is_unclear(self.tags, keys):
+            return not allows
         said = keys.get(self.key, ())
         if self.wants_absent is not None:
             return self.wants_absent is not bool(said)
@@ -173,7 +204,8 @@ def _condition(operator: str, key: str, values: tuple[str, ...], *, fills: bool)
     if name == "Null" and not if_exists:
         if values not in (("true",), ("false",)):
             raise ValueError("Null must be true or false")
-        return Condition(_like, key, (), wants_absent=values == ("true",))
+        absent = values == ("true",)
+        return Condition(_like, key, (), wants_absent=absent, tags=tags_among([key]))
     positive = _NEGATED.get(name, name)
     if positive not in _POSITIVE:
         raise ValueError(f"unknown condition operator {operator!r}")
@@ -190,6 +222,7 @@ def _condition(operator: str, key: str, values: tuple[str, ...], *, fills: bool)
         if_exists=if_exists is not None,
         quantifier=quantifier or "",
         fills=has_variables,
+        tags=tags_among([key, *(names(values) if fills else ())]),
     )
 
 

@@ -4,6 +4,7 @@
                                          AND between accounts
     a request without a signature: the queue's policy, where it names everyone
 
+A queue's policy allows actions of SQS only, also by `*` and NotAction; it can deny all.
 A queue's policy that names an account delegates to it: the account's users also need a policy of
 their own, as in IAM. A policy that names the user, or everyone, is enough in the same account.
 Departure from AWS: the root of a queue's account may always read and repair the queue's attributes,
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from auth.conditions import Keys
+from auth.conditions import Keys, is_unclear
 from auth.policy_document import Policy, Principals, Statement
 from auth.variables import fill
 
@@ -151,6 +152,8 @@ def _first(
 
 def _applies(asked: AccessQuestion, statement: Statement, leaves_to_account: bool) -> bool:
     action = asked.action.lower()
+    if not action.startswith(statement.about):
+        return False
     if any(matches(action) for matches in statement.actions) is statement.not_actions:
         return False
     if statement.principals is not None:
@@ -159,16 +162,20 @@ def _applies(asked: AccessQuestion, statement: Statement, leaves_to_account: boo
             named = _is_spared(statement.principals, asked.principal)
         if named is statement.not_principals:
             return False
-    fill_in = _filling(asked)
-    resource = asked.resource
-    if (
-        any(matches(resource, fill_in) for matches in statement.resources)
-        is statement.not_resources
-    ):
+    if not _is_about(asked, statement):
         return False
     return not statement.conditions or all(
-        condition.holds(asked.keys()) for condition in statement.conditions
+        condition.holds(asked.keys(), allows=statement.allows) for condition in statement.conditions
     )
+
+
+def _is_about(asked: AccessQuestion, statement: Statement) -> bool:
+    """True if the statement's resources include the requested one."""
+    if statement.tags and is_unclear(statement.tags, asked.keys()):
+        return not statement.allows
+    fill_in, resource = _filling(asked), asked.resource
+    included = any(matches(resource, fill_in) for matches in statement.resources)
+    return included is not statement.not_resources
 
 
 def _filling(asked: AccessQuestion) -> Callable[[str], str | None]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from auth.conditions import Condition, read_conditions
-from auth.variables import Fill, expression, has_variable
+from auth.conditions import Condition, read_conditions, tags_among
+from auth.variables import Fill, expression, has_variable, names
 
 _VERSIONS = ("2008-10-17", "2012-10-17")
 _TEXT_MAX = 64 * 1024
@@ -30,6 +30,9 @@ _ELEMENTS = {
 }  # fmt: skip
 RENAMED = {"holdfast:QuarantineMessages": "holdfast:HoldMessages"}
 """New names of actions that policies may name by their old ones for one release."""
+_GRANTED_BY_QUEUES = "sqs:"
+"""An Allow of `*` could otherwise grant holdfast:LiftProtection and the like to the user who sets
+the policy."""
 _ACCOUNT = re.compile(r"[0-9]{12}|arn:aws[a-z-]*:iam::([0-9]{12}):root")
 
 
@@ -41,7 +44,7 @@ class Kind(Enum):
     """The kind of thing that a policy belongs to."""
 
     QUEUE = "queue"
-    """Grants access to one queue."""
+    """Grants SQS's actions on one queue, and denies any."""
     IDENTITY = "identity"
     """Grants access to a user."""
     KEY = "key"
@@ -68,6 +71,10 @@ class Statement(msgspec.Struct, frozen=True):
     not_principals: bool = False
     not_actions: bool = False
     not_resources: bool = False
+    tags: tuple[str, ...] = ()
+    """The tags that variables of the resources read."""
+    about: str = ""
+    """The beginning of the actions that it can be about, in lower case."""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -149,6 +156,8 @@ def _statement(value: Any, place: str, kind: Kind, *, fills: bool) -> Statement:
         not_principals,
         not_actions,
         not_resources,
+        tags_among(names(resources) if fills else ()),
+        _GRANTED_BY_QUEUES if kind is Kind.QUEUE and value["Effect"] == "Allow" else "",
     )
 
 

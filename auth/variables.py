@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _LITERALS = {"*": "\ue02a", "?": "\ue03f"}
@@ -20,6 +20,15 @@ Fill = Callable[[str], str | None]
 def has_variable(text: str) -> bool:
     """True if the text contains a variable."""
     return "${" in text
+
+
+def names(texts: Iterable[str]) -> list[str]:
+    """The names of the texts' variables, in lower case."""
+    return [
+        inside.partition(",")[0].strip().lower()
+        for text in texts
+        for inside in _VARIABLE.findall(text)
+    ]
 
 
 def fill(text: str, keys: Mapping[str, tuple[str, ...]]) -> str | None:

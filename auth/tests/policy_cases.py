@@ -30,6 +30,7 @@ NOBODY = Principal("anonymous", "", "ANONYMOUS")
 AWS = "AWS"
 SEND, RECEIVE, LIST = "sqs:SendMessage", "sqs:ReceiveMessage", "sqs:ListQueues"
 HOLD, OLD_HOLD = "holdfast:HoldMessages", "holdfast:QuarantineMessages"
+LIFT = "holdfast:LiftProtection"
 Statement = dict[str, Any]
 
 
@@ -106,6 +107,7 @@ YES, GIVEN = Rule.IDENTITY_ALLOW, Rule.QUEUE_ALLOW
 NO, NOT_GIVEN = Rule.NO_IDENTITY_ALLOW, Rule.NO_QUEUE_ALLOW
 BARRED, FORBIDDEN = Rule.IDENTITY_DENY, Rule.QUEUE_DENY
 IP = "aws:sourceip"
+ENV, ENV_TWICE = "aws:ResourceTag/Env", {"aws:resourcetag/env": ("prod", "x")}
 SAYS_ANN = {"aws:username": ("ann",)}
 PLAIN = {"aws:securetransport": ("false",)}
 SECURE = {"aws:securetransport": ("true",)}
@@ -214,6 +216,20 @@ CASES = (
          queue=(grant(action="*"),)),
     Case("a user at home may, if the policy says so", ANN, GIVEN, "sqs:DeleteQueue",
          queue=(grant(action="*"),)),
+    # -- actions of other services, which a queue's policy does not grant --------------------------
+    Case("all actions in a queue's policy are those of SQS", ANN, NO, LIFT,
+         queue=(grant({AWS: ANN.arn}, "*"),)),
+    Case("so are all but one", ANN, NO, LIFT, queue=(_not_action(grant({AWS: ANN.arn})),)),
+    Case("no action's name gives more", ANN, NO, LIFT, queue=(grant({AWS: ANN.arn}, LIFT),)),
+    Case("nor to another account's root", AWAY_ROOT, NOT_GIVEN, HOLD,
+         queue=(grant({AWS: AWAY}, "*"),)),
+    Case("nor to its users", BOB, NOT_GIVEN, HOLD, identity=(allow("*"),),
+         queue=(grant({AWS: BOB.arn}, "*"),)),
+    Case("a user's policy does", ANN, YES, LIFT, identity=(allow("*"),), queue=(grant(),)),
+    Case("a deny of a queue's policy is about all actions", ANN, FORBIDDEN, HOLD,
+         identity=(allow("*"),), queue=(forbid(action="*"),)),
+    Case("also with NotAction", ANN, FORBIDDEN, HOLD,
+         identity=(allow("*"),), queue=(_not_action(forbid()),)),
     # -- conditions --------------------------------------------------------------------------------
     _if("from an address within", YES, {IP: ("10.1.2.3",)}, *TEN),
     _if("and from without", NO, {IP: ("11.1.2.3",)}, *TEN),
@@ -267,6 +283,35 @@ CASES = (
     _if("an empty list does not fulfil that", NO, {}, "ForAnyValue:StringEquals", "aws:TagKeys",
         "a"),
     _if("nor its negation", NO, {}, "ForAnyValue:StringNotEquals", "aws:TagKeys", "a"),
+    # -- a tag that was given twice, by keys that differ in case only ------------------------------
+    _if("such a tag fulfils no condition of an allow", NO, ENV_TWICE, "StringEquals", ENV, "prod"),
+    _if("not a negated one", NO, ENV_TWICE, "StringNotEquals", ENV, "y"),
+    _if("nor Null", NO, ENV_TWICE, "Null", ENV, "false"),
+    _if("nor as a variable", NO, {**ENV_TWICE, "k": ("x",)}, "StringLike", "k",
+        "${aws:ResourceTag/Env, '*'}"),
+    *(
+        Case(f"it fulfils each of a deny: {operator}", ANN, BARRED, says={**ENV_TWICE, "k": ("x",)},
+             identity=(allow(), deny(**when(operator, key, value))))
+        for operator, key, value in (
+            ("StringEquals", ENV, "prod"),
+            ("StringEquals", ENV, "x"),
+            ("StringNotEquals", ENV, "prod"),
+            ("ForAllValues:StringEquals", ENV, "prod"),
+            ("StringEqualsIfExists", ENV, "prod"),
+            ("Null", ENV, "true"),
+            ("StringEquals", "k", "${aws:ResourceTag/Env}"),
+        )
+    ),
+    Case("but a deny's other conditions count", ANN, YES, says=ENV_TWICE,
+         identity=(allow(), deny(Condition={"StringEquals": {ENV: "prod", "k": "1"}}))),
+    Case("a variable of it in a resource of an allow fits nothing", ANN, NO, says=ENV_TWICE,
+         identity=(allow(resource="arn:aws:sqs:*:*:${aws:resourcetag/ENV, 'orders'}"),)),
+    Case("and is left out by nothing", ANN, NO, says=ENV_TWICE,
+         identity=(_not_resource("arn:aws:sqs:*:*:${aws:ResourceTag/Env}"),)),
+    Case("in one of a deny it fits anything", ANN, BARRED, says=ENV_TWICE,
+         identity=(allow(), deny(resource="arn:aws:sqs:*:*:${aws:ResourceTag/Env}"))),
+    _if("keys of tags are a list", YES, {"aws:tagkeys": ("Env", "env")}, "ForAllValues:StringLike",
+        "aws:TagKeys", "?nv"),
     # -- variables ---------------------------------------------------------------------------------
     Case("a variable in a resource", ANN, YES,
          identity=(allow(resource="arn:aws:sqs:*:*:${aws:username}-*"),),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from auth.caller import Caller
-from auth.conditions import Keys
+from auth.conditions import Keys, keys_by_name
 from auth.identities import User
 from auth.policy import AccessQuestion, Decision, Principal, decide
 from auth.policy_document import RENAMED, Kind, Policy, PolicyRefused, read_policy
@@ -138,10 +138,9 @@ def judge(
     """Decide. `conditions` are texts KEY=VALUE, of what else a request says."""
     principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
     said = said_of_caller(caller, user, target.tags, now_s)
-    keys = {**{k: v for k, v in said if v[0]}, **target.said}
-    keys |= {
-        key.lower(): (value,) for key, _, value in (text.partition("=") for text in conditions)
-    }
+    pairs = (text.partition("=") for text in conditions)
+    given = keys_by_name((key.lower(), (value,)) for key, _, value in pairs)
+    keys = {**keys_by_name(said), **target.said, **given}
     asked = AccessQuestion(principal, asked_for.action, target.arn, target.account, lambda: keys)
     decision = decide(asked, () if user is None else user.policies, target.policy)
     return _verdict(asked, decision)

@@ -92,8 +92,8 @@ def decode_request(
     """Read one request. `target` is the raw path and query, `headers` has lower-case names.
 
     UnknownOperation: no action named (query). InvalidAction: no such action, or one a queue's own
-    URL does not have. InvalidRequest, MissingParameter: the request cannot be read. Errors of
-    `check_large`: nothing as large as that can be valid.
+    URL does not have. InvalidRequest, MissingParameter, InvalidParameterValue: the request cannot
+    be read. Errors of `check_large`: nothing as large as that can be valid.
     """
     row = json_codec.TARGETS.get(headers.get(b"x-amz-target", b""))
     if row is not None:

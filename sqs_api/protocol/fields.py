@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 import msgspec
 
 from sqs_api.protocol.wire_names import ALSO_READ, JSON_FORM_MEMBERS, LIST_ELEMENTS, MAP_ELEMENTS
-from visibility.contract.errors import InvalidRequest, MissingParameter
+from visibility.contract.errors import InvalidParameterValue, InvalidRequest, MissingParameter
 
 INDEX_MAX = 214_748_369
 """The largest element number AWS reads; found by bisection on another service of the same
@@ -132,6 +132,8 @@ class StructReader:
         """Build the Struct.
 
         InvalidRequest or MissingParameter: a value or an element that cannot be read.
+        InvalidParameterValue: a map has a key twice. AWS's answer is not known; its wording is that
+        of a label of AddPermission that comes twice.
         """
         values: dict[str, Any] = {}
         found: dict[str, Slots] = {}
@@ -202,6 +204,11 @@ def _map_group(shape: Shape, element: str) -> _Group:
             inside = slots[index]
             path = f"{element}.{index}" if index else element
             key = _required(inside, names.key, path)
+            if key in values:
+                raise InvalidParameterValue(
+                    f"Value {key} for parameter {path}.{names.key} is invalid. "
+                    "Reason: Already exists."
+                )
             if read_value is None:
                 values[key] = _required(inside, names.value, path)
             else:

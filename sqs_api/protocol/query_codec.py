@@ -79,7 +79,8 @@ def decode_percent(text: bytes) -> str:
 
 
 def decode_query(action: str, params: Params) -> Operation:
-    """Read one request of a known action. InvalidRequest or MissingParameter: it cannot be read."""
+    """Read one request of a known action. Raises InvalidRequest, MissingParameter,
+    InvalidParameterValue."""
     operation: Operation = _READERS[action].read(params)
     return operation
 

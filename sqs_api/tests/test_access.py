@@ -248,6 +248,23 @@ async def test_who_labels_queues_neither_loses_messages_nor_lifts_a_protection(
     assert f"holdfast:{right}" in refused.json["Message"]
 
 
+@pytest.mark.parametrize("granted", [{"Action": "*"}, {"NotAction": "sqs:PurgeQueue"}])
+async def test_who_sets_a_queues_policy_cannot_give_itself_rights_beyond_sqs(
+    service: Service, granted: dict[str, str]
+) -> None:
+    await _as(service, ACCOUNT, "TagQueue", QueueUrl=QUEUE, Tags=PROTECTED)
+    service.access.replace(Identities([_user("ann", ALL)]))
+
+    await _set_policy(service, {"Effect": "Allow", "Principal": "*", "Resource": ARN, **granted})
+    lossy = await _as(service, f"{ACCOUNT}/ann", "TagQueue", QueueUrl=QUEUE, Tags=LOSSY)
+    lifted = await _as(
+        service, f"{ACCOUNT}/ann", "UntagQueue", QueueUrl=QUEUE, TagKeys=[*PROTECTED]
+    )
+
+    assert (lossy.status, lifted.status) == (403, 403)
+    assert await _send(service, AWAY) == 200, "the policy is in force"
+
+
 async def test_a_new_queue_that_loses_messages_needs_that_right_too(service: Service) -> None:
     labels = [ALL | {"Action": "sqs:*"}]
     rights = [*labels, ALL | {"Action": "holdfast:SetLossyPolicy"}]
@@ -406,6 +423,60 @@ async def test_conditions_know_the_request(
     for _ in range(2):
         answer = await client.ask(json_request("ReceiveMessage", headers=headers, QueueUrl=QUEUE))
         assert answer.status == status
+
+
+@pytest.mark.parametrize("tags", [{"Env": "prod", "env": "x"}, {"env": "x", "Env": "prod"}])
+async def test_a_second_tag_in_another_case_evades_no_policy(
+    service: Service, tags: dict[str, str]
+) -> None:
+    barred = [
+        ALL | {"Effect": "Deny", "Action": action, "Condition": {"StringEquals": {key: "prod"}}}
+        for action, key in (
+            ("sqs:TagQueue", "aws:RequestTag/Env"),
+            ("sqs:CreateQueue", "aws:RequestTag/Env"),
+            ("sqs:SendMessage", "aws:ResourceTag/Env"),
+            ("sqs:PurgeQueue", "aws:PrincipalTag/Env"),
+        )
+    ]
+    service.access.replace(Identities([_user("ann", ALL, *barred, **tags)]))
+    who = f"{ACCOUNT}/ann"
+
+    assert await _send(service, who) == 200
+    tagged = await _as(service, who, "TagQueue", QueueUrl=QUEUE, Tags=tags)
+    made = await _as(service, who, "CreateQueue", QueueName="n", tags=tags)
+    assert (tagged.status, made.status) == (403, 403)
+    await _as(service, ACCOUNT, "TagQueue", QueueUrl=QUEUE, Tags=tags)
+    assert await _send(service, who) == 403
+    assert (await _as(service, who, "PurgeQueue", QueueUrl=QUEUE)).status == 403
+
+
+async def test_an_empty_tag_counts_as_none(service: Service) -> None:
+    absent = {"Condition": {"Null": {"aws:RequestTag/Env": "true"}}}
+    service.access.replace(Identities([_user("ann", ALL, ALL | {"Effect": "Deny"} | absent)]))
+
+    statuses = [
+        (await _as(service, f"{ACCOUNT}/ann", "TagQueue", QueueUrl=QUEUE, Tags=tags)).status
+        for tags in ({"a": "b"}, {"Env": ""}, {"Env": "x"}, {"Env": "", "ENV": ""})
+    ]
+
+    assert statuses == [403, 403, 200, 403]
+
+
+@pytest.mark.parametrize("header", ["User-Agent", "Referer"])
+async def test_conditions_read_the_beginning_of_a_long_header(
+    service: Service, header: str
+) -> None:
+    key = f"aws:{header.replace('-', '')}"
+    condition = {"StringEquals": {key: "a" * 1024}}
+    service.access.replace(Identities([_user("ann", ALL | {"Condition": condition})]))
+
+    statuses = []
+    for length in (1023, 1024, 1025, 7000):
+        headers = {"who": f"{ACCOUNT}/ann", header: "a" * length}
+        request = json_request("SendMessage", headers=headers, QueueUrl=QUEUE, MessageBody="x")
+        statuses.append((await service.ask(request)).status)
+
+    assert statuses == [403, 200, 200, 200]
 
 
 async def test_what_depends_on_the_request_is_decided_each_time(service: Service) -> None:

@@ -11,7 +11,7 @@ from sqs_api.protocol.codec import Wire, decode_request, encode_result
 from sqs_api.protocol.fields import INDEX_MAX
 from sqs_api.protocol.query_codec import PARAMETERS_MAX
 from visibility.contract import operations, results
-from visibility.contract.errors import InvalidRequest, MissingParameter
+from visibility.contract.errors import InvalidParameterValue, InvalidRequest, MissingParameter
 
 XMLNS = 'xmlns="http://queue.amazonaws.com/doc/2012-11-05/"'
 
@@ -192,6 +192,37 @@ def test_half_a_map_entry_is_refused(form: bytes, parameter: str) -> None:
         _decode(b"Action=SetQueueAttributes&" + form)
 
     assert refusal.value.message == f"The request must contain the parameter {parameter}."
+
+
+@pytest.mark.parametrize(
+    ("form", "key", "parameter"),
+    [
+        (
+            b"Action=SendMessage&MessageAttribute.1.Name=a&MessageAttribute.2.Name=a"
+            b"&MessageAttribute.1.Value.DataType=String&MessageAttribute.2.Value.DataType=String",
+            "a",
+            "MessageAttribute.2.Name",
+        ),
+        (
+            b"Action=SetQueueAttributes&Attribute.3.Name=DelaySeconds&Attribute.3.Value=1"
+            b"&Attribute.1.Name=DelaySeconds&Attribute.1.Value=1",
+            "DelaySeconds",
+            "Attribute.3.Name",
+        ),
+        (
+            b"Action=TagQueue&Tag.1.Key=k&Tag.1.Value=1&Tag.2.Key=k&Tag.2.Value=2",
+            "k",
+            "Tag.2.Key",
+        ),
+    ],
+)
+def test_a_key_that_comes_twice_is_refused(form: bytes, key: str, parameter: str) -> None:
+    with pytest.raises(InvalidParameterValue) as refusal:
+        _decode(form)
+
+    assert refusal.value.message == (
+        f"Value {key} for parameter {parameter} is invalid. Reason: Already exists."
+    )
 
 
 def test_integers_may_be_negative() -> None:
