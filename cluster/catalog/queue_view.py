@@ -34,6 +34,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.naming import parse_arn
 from visibility.contract.queue_policy import may_admit_everyone
 from visibility.contract.redrive_policies import redrive_allowed
+from visibility.rules.noted_parts import note_of, parts_of
 
 
 class Kind(Enum):
@@ -343,8 +344,10 @@ def _changes(was: Entry | None, now: QueueDefinition, *, is_back: bool) -> Itera
     same = [each for each in now.all_parts() if each.queue_id == former]
     is_same = bool(same)
     is_changed = is_back or (is_same and was.settings != now.settings)  # type: ignore[union-attr]
-    had = (was.parts, was.gone) if isinstance(was, QueueDefinition) else ((), ())
-    has_others = had != (now.parts, now.gone)
+    note = note_of(now)
+    has_others = note is not None and not (
+        isinstance(was, QueueDefinition) and note.has_same_parts(parts_of(was))
+    )
     if not (is_changed or now.parts or has_others):
         return
     if is_same and not was.parts and now.parts:  # type: ignore[union-attr]

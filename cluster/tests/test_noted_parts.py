@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from cluster.catalog.part_rules import NewParts
+from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.tests.catalog_file import CatalogFile, owner
@@ -151,4 +152,25 @@ async def test_a_change_of_parts_is_noted_before_a_request_can_name_it(tmp_path:
 
     assert list(state_of(world.shard).noted_parts.values()) == [note_of(split)]
     await world.shard.stop()
+    await catalog.close()
+
+
+async def test_a_purge_of_a_queue_that_had_parts_is_noted(tmp_path: Path) -> None:
+    file = CatalogFile(tmp_path / "catalog.sqlite", restore_window_ms=60_000)
+    catalog = await file.open()
+    queue = await catalog.create_queue(owner("q"), {}, {})
+    heard: list[QueueChange] = []
+    catalog.subscribe(heard.append)
+    moved = await catalog.move_part(queue, 0, NewParts([0], {queue.queue_id: 1}))
+    await catalog.remove_part(queue.queue_id, moved.version)
+    heard.clear()
+
+    file.clock.at_ms += 120_000
+    purged = await catalog.purge_queue(catalog.queue(*owner("q")))
+
+    assert purged.parts == ()
+    assert [(each.kind, each.queue.queue_id) for each in heard] == [
+        (Kind.PURGED, moved.queue_id),
+        (Kind.PARTS, purged.queue_id),
+    ]
     await catalog.close()

@@ -83,10 +83,15 @@ class NotedParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number: int = 0
     gone: tuple[GonePart, ...] = ()
 
+    def has_same_parts(self, other: NotedParts) -> bool:
+        """True if these are those others, whatever was changed beside."""
+        mine, others = (self.parts, self.gone), (other.parts, other.gone)
+        return mine == others and self.queue_id == other.queue_id
+
     def is_later(self, other: NotedParts) -> bool:
         """True if these parts came after those others of the same queue. Numbers of parts are never
         issued again, so a list with a higher one is later whatever else was changed beside."""
-        if self.parts == other.parts and (self.queue_id, self.gone) == (other.queue_id, other.gone):
+        if self.has_same_parts(other):
             return False
         return (self.last_part, self.version) > (other.last_part, other.version)
 

@@ -92,9 +92,10 @@ def forgotten_parts(shard: ShardState, queue: QueueDefinition) -> Iterator[Parts
 
 
 def _noted(shard: ShardState, queue: QueueDefinition) -> Iterator[PartsNoted]:
-    note, name = note_of(queue), name_of_note(queue)
+    note = note_of(queue)
     if note is None:
         return
+    name = name_of_note(queue)
     before = shard.noted_parts.get(name)
     if before is None or note.is_later(before):
         yield PartsNoted(queue.queue_id, name, note)
