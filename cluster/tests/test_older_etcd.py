@@ -14,7 +14,7 @@ from cluster.tests.simulation.cluster_run import older_etcd_shape, simulate
 from cluster.tests.simulation.older_etcd_planted import PLANTS
 from cluster.tests.simulation.planting import Plant
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 20
+SEEDS = max(3, int(os.environ.get("SIMULATION_SEEDS", "200")) // 20)
 _UNTIL_FOUND = 10
 
 
