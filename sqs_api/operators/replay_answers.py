@@ -158,11 +158,13 @@ async def _find(
 ) -> tuple[FoundRows, int]:
     """The rows of a step, and the time of the first one."""
     chosen = given.filter or ArchiveFilter()
-    wanted = chosen.at(context.now_ms)
-    note_search(asked, wanted, chosen.reason)
     begun_ms, after = _read_token(given.token, context.now_ms)
-    if given.places is None and wanted.sent_until_ms is None:
-        wanted = msgspec.structs.replace(wanted, sent_until_ms=begun_ms)
+    wanted = chosen.at(begun_ms)
+    note_search(asked, wanted, chosen.reason)
+    if given.places is None:
+        end = wanted.sent_until_ms
+        until = begun_ms if end is None else min(end, begun_ms)
+        wanted = msgspec.structs.replace(wanted, sent_until_ms=until)
     places = None if given.places is None else tuple(map(place_of, given.places))
     if given.places is not None:
         asked.noted["places"] = given.places
@@ -207,7 +209,7 @@ def _read_token(token: str | None, now_ms: int) -> tuple[int, Place | None]:
     begun, _, place = token.partition(":")
     if not re.fullmatch(r"[0-9]{1,15}", begun):
         raise InvalidParameterValue("token is not that of a step.")
-    return int(begun), place_of(place)
+    return min(int(begun), now_ms), place_of(place)
 
 
 def _token(begun_ms: int, place: Place | None) -> str | None:

@@ -221,6 +221,19 @@ async def test_a_replay_takes_nothing_that_was_sent_after_its_first_step(
     assert int(begun) > 1_700_000_000_000
 
 
+@pytest.mark.parametrize("end", [{"until_ms": 253_402_300_799_999}, {"older_s": 0}])
+async def test_an_end_in_the_future_is_that_of_the_first_step(
+    operators: Operators, end: dict[str, int]
+) -> None:
+    """All of `lake` was sent after the first step, which a token dates back to 1970."""
+    await operators.served.call("CreateQueue", QueueName="q")
+    first = "0:0.~.0.0"
+
+    step = await operators.done("archive/q/replays", {"filter": end, "token": first})
+
+    assert (step["copies"], step["left_out"]) == ([], [])
+
+
 @pytest.mark.parametrize(
     "content", [{}, {"filter": {}, "places": ["1.a.0.1"]}, {"places": ["x"]}, {"filter": {"x": 1}}]
 )
