@@ -13,6 +13,8 @@ from auth.identities import User
 from visibility.contract import operations as op
 from visibility.contract.operations import Operation
 
+_OF_HEADERS = {"aws:useragent": b"user-agent", "aws:referer": b"referer"}
+
 
 def said_of_caller(
     caller: Caller, user: User | None, tags: Mapping[str, str], now_s: float
@@ -35,6 +37,17 @@ def said_of_caller(
         yield f"aws:principaltag/{key.lower()}", (value,)
     for key, value in tags.items():
         yield f"aws:resourcetag/{key.lower()}", (value,)
+
+
+def said_of_headers(headers: Mapping[bytes, bytes]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The condition keys of a request's headers, by lower-case name."""
+    for key, name in _OF_HEADERS.items():
+        yield key, (headers.get(name, b"").decode("latin-1"),)
+
+
+def seen_by_conditions(headers: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The headers that `said_of_headers` reads."""
+    return {name: headers[name] for name in _OF_HEADERS.values() if name in headers}
 
 
 def said_of_tags(operation: Operation | None) -> Iterator[tuple[str, tuple[str, ...]]]:
