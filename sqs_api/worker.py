@@ -210,8 +210,9 @@ class Worker:
     def _adopt(self) -> None:
         """Use the users and access keys as they are now."""
         try:
-            self.verifier.replace(self._owner.identities.credentials())
-            self.access.replace(self._owner.identities.users())
+            credentials = self._owner.identities.credentials()
+            self.verifier.replace(credentials)
+            self.access.replace(self._owner.identities.users(), credentials)
         except IdentitiesUnreadable as error:
             self._log.error("access_keys_unreadable", error=str(error))
 

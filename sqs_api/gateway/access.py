@@ -16,9 +16,10 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from auth.auth_errors import AccessDenied
+from auth.auth_errors import AccessDenied, InvalidClientTokenId
 from auth.caller import Caller, anonymous
 from auth.conditions import Keys, keys_by_name
+from auth.credentials import CredentialSet
 from auth.identities import Identities, User
 from auth.policy import AccessQuestion, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
@@ -26,7 +27,12 @@ from cluster.catalog.queue_view import QueueView
 from cluster.clock import Clock
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
-from sqs_api.gateway.condition_keys import said_of_caller, said_of_tags
+from sqs_api.gateway.condition_keys import (
+    said_of_caller,
+    said_of_headers,
+    said_of_tags,
+    seen_by_conditions,
+)
 from sqs_api.gateway.key_access import KeyAccess, KeyAsker, is_own_key, said_to_key
 from visibility.contract import operations as op
 from visibility.contract.actions import ACTIONS, KEY_TO_RECEIVE, KEY_TO_SEND, MOVE_DESTINATION
@@ -40,9 +46,6 @@ from visibility.contract.tags import rights_to_change
 _Admitted = tuple[Caller, type[Operation], int, int]
 """Caller, operation, id and version of a queue."""
 _ADMITTED_MAX = 50_000
-_HEADER_MAX = 1024
-"""Bytes of a header that conditions read. A pattern takes up to its length times the header's, and
-8 KiB of each hold the event loop for 35 ms. User agents have about 200 bytes."""
 
 
 class Sender(Protocol):
@@ -55,6 +58,13 @@ class Sender(Protocol):
     @property
     def is_secure(self) -> bool:
         """True if it came over TLS."""
+
+
+class MayWait(Protocol):
+    """A receive, which is checked again if something changes while it waits."""
+
+    kept_headers: Mapping[bytes, bytes] | None
+    """Those that conditions see, if its permission depends on the request."""
 
 
 class Asker(msgspec.Struct, frozen=True, gc=False):
@@ -81,16 +91,26 @@ class Access:
         self._enforced = enforced
         self._nobody = anonymous(region)
         self._identities = Identities()
+        self._credentials: CredentialSet | None = None
+        self._replaced = 0
+        """Times that they were replaced."""
         self._authorizer = Authorizer(_read)
         self._admitted: set[_Admitted] = set()
         """Allowed without a look at the request, for the present users and policies. Bounded."""
         self.denied = 0
         """Calls that were denied."""
 
-    def replace(self, identities: Identities) -> None:
-        """Use these users and policies from now on."""
-        self._identities = identities
+    def replace(self, identities: Identities, credentials: CredentialSet | None = None) -> None:
+        """Use these users and policies from now on. With the access keys, `check_waited` checks the
+        caller's."""
+        self._identities, self._credentials = identities, credentials
+        self._replaced += 1
         self._admitted.clear()
+
+    @property
+    def changes(self) -> int:
+        """Grows with each change of users, policies, access keys and queues."""
+        return self._replaced + self._catalog.revision
 
     def _admit(self, key: _Admitted) -> None:
         if len(self._admitted) >= _ADMITTED_MAX:
@@ -104,11 +124,13 @@ class Access:
         caller: Caller,
         sender: Sender,
         headers: Mapping[bytes, bytes],
+        waits: MayWait | None = None,
     ) -> QueueDefinition:
         """The queue that a QueueUrl names, by its path alone; a bare name is the caller's own.
 
-        Takes the parts of an Asker, which the hot path does not need. Raises QueueDoesNotExist,
-        InvalidAddress, AccessDenied.
+        Takes the parts of an Asker, which the hot path does not need. A receive that may wait keeps
+        the headers that the decision depends on. Raises QueueDoesNotExist, InvalidAddress,
+        AccessDenied.
         """
         address = queue_address(url)
         account = address.account or caller.account
@@ -126,13 +148,36 @@ class Access:
                 depends = request.check(_permission(operation), queue.arn, account, queue)
                 if not depends:
                     self._admit(key)
+                elif waits is not None:
+                    waits.kept_headers = seen_by_conditions(headers)
         if self._enforced and "KmsMasterKeyId" in queue.attributes:
             action = ACTIONS.get(type(operation).__name__)
             needs = () if action is None else action.key_permissions
             if needs and not is_own_key(queue, caller):
                 request = _Request(self, Asker(caller, sender, headers), operation)
                 request.check_key(needs, queue)
+                if waits is not None:
+                    waits.kept_headers = seen_by_conditions(headers)
         return queue
+
+    def check_waited(
+        self,
+        operation: op.ReceiveMessage,
+        caller: Caller,
+        sender: Sender,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        """Check a receive again that began before the latest change: the caller's access key, and
+        the right to receive. Raises InvalidClientTokenId, and the errors of `queue`."""
+        if not self._enforced:
+            return
+        if self._credentials is not None and caller.access_key_id is not None:
+            key = self._credentials.find(caller.access_key_id)
+            owner = caller.account, caller.user
+            if key is None or not key.enabled or (key.account, key.user) != owner:
+                self.denied += 1
+                raise InvalidClientTokenId
+        self.queue(operation, operation.queue_url or "", caller, sender, headers)
 
     def check_opening(
         self, queue: QueueDefinition, caller: Caller, sender: Sender, named: NamedKey
@@ -383,12 +428,8 @@ class _Request:
         )
         yield "aws:sourceip", (self._asker.sender.source_ip,)
         yield "aws:securetransport", ("true" if self._asker.sender.is_secure else "false",)
-        yield "aws:useragent", (self._header(b"user-agent"),)
-        yield "aws:referer", (self._header(b"referer"),)
+        yield from said_of_headers(self._asker.headers)
         yield from said_of_tags(self._operation)
-
-    def _header(self, name: bytes) -> str:
-        return self._asker.headers.get(name, b"")[:_HEADER_MAX].decode("latin-1")
 
 
 def _permission(operation: Operation) -> str:

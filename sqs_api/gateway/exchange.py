@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -73,7 +74,8 @@ class Exchange(msgspec.Struct):
 
     It is the `Room` of its answer, too.
 
-    Its headers and body are not kept: a long poll waits for seconds.
+    Its headers and body are not kept, but for the few headers that a receive's permission depends
+    on: a long poll waits for seconds.
     """
 
     gateway: Answerer
@@ -96,7 +98,10 @@ class Exchange(msgspec.Struct):
     """Headers that let a web page read the answer."""
     held_bytes: int = 0
     """The share of the request memory that a receive's answer has until it is written."""
-
+    changes: int = 0
+    """Of a receive: `Access.changes` when it was let in."""
+    kept_headers: Mapping[bytes, bytes] | None = None
+    """See `MayWait`."""
     taken: int = 0
     """Messages of the answer that do not come again."""
 

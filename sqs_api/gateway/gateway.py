@@ -248,13 +248,14 @@ class Gateway:
     ) -> None:
         """Have a shard decide an action on the messages of a queue."""
         url: str = operation.queue_url  # type: ignore[attr-defined]
-        queue = self._access.queue(operation, url, caller, exchange.client, headers)
-        room = None
-        if type(operation) is ReceiveMessage:
-            room = exchange
+        room = exchange if type(operation) is ReceiveMessage else None
+        queue = self._access.queue(operation, url, caller, exchange.client, headers, room)
+        if room is not None:
+            exchange.changes = self._access.changes
             if self.memory.is_short_for(caller) and self._is_led_elsewhere(queue):
                 raise RequestThrottled(NO_ROOM)  # a leader elsewhere does not know
             if self.outstanding > self._waiting_polls_max:
+                assert type(operation) is ReceiveMessage
                 operation = exchange.operation = without_wait(exchange, operation, queue)
         exchange.queue = queue
         if self._rates is not None:

@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 
+from auth.auth_errors import AuthError
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.split_receives import SplitReceive
 from cluster.shards.router import Router
@@ -55,13 +56,21 @@ class ReceiveAnswers:
         gateway, operation, queue = exchange.gateway, exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
+        assert exchange.caller is not None
+        if exchange.changes != self._access.changes:
+            try:
+                self._access.check_waited(
+                    operation, exchange.caller, exchange.client, exchange.kept_headers or {}
+                )
+            except (QueueError, AuthError) as refusal:
+                self._refuse(exchange, ticket, deliveries, refusal)
+                return
         if not deliveries.leases:
             self._counts.received_none(queue.queue_id, is_limited=deliveries.is_limited)
             if exchange.does_not_wait:
                 self.polls_not_waited += 1
                 gateway.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))
                 return
-        assert exchange.caller is not None
         admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
         try:
             received = self._payloads.received(
@@ -72,12 +81,10 @@ class ReceiveAnswers:
             else:
                 kind, body = encode_answer(exchange, received)
         except QueueError as refusal:  # such as: a key was disabled meanwhile
-            self._give_back(exchange, ticket, deliveries)
-            gateway.refuse(exchange, refusal)
+            self._refuse(exchange, ticket, deliveries, refusal)
             return
         if len(body) >= COUNTED_BYTES_MIN and not exchange.correct(len(body)):
-            self._give_back(exchange, ticket, deliveries)
-            gateway.refuse(exchange, RequestThrottled(NO_ROOM))
+            self._refuse(exchange, ticket, deliveries, RequestThrottled(NO_ROOM))
             return
         if deliveries.leases and deliveries.leases[0].is_taken:
             exchange.taken = len(deliveries.leases)
@@ -88,6 +95,18 @@ class ReceiveAnswers:
                 self._remove_taken(exchange, ticket, deliveries)
         elif deliveries.leases:
             self._give_back(exchange, ticket, deliveries)
+
+    def _refuse(
+        self,
+        exchange: Exchange,
+        ticket: Ticket | None,
+        deliveries: Deliveries,
+        refusal: QueueError | AuthError,
+    ) -> None:
+        """Answer with an error; what was received is given back."""
+        if deliveries.leases:
+            self._give_back(exchange, ticket, deliveries)
+        exchange.gateway.refuse(exchange, refusal)
 
     def _give_back(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
         """Make messages visible again that could not be written to the client."""
