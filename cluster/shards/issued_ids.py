@@ -3,7 +3,8 @@
 A new queue with such an id would have the messages of another one. It happens if the catalog is
 older than the shards. A single host does not start then. In a cluster etcd was restored from an
 older snapshot, which must not stop it: the leader of a shard raises the number above which ids are
-issued, before it takes requests. Hosts wait for that before they make queues (`RaisedIds`).
+issued, before it takes requests. Hosts wait for that before they make queues (`RaisedIds`). It also
+has the parts written back that its shard noted, where the records of queues are older (rule 52).
 """
 
 from __future__ import annotations
@@ -128,3 +129,32 @@ class RaisedIds:
 
 def _held(number: int, queue_id: int, issued: int) -> str:
     return f"shard {number} holds queue {queue_id}, but the catalog has issued ids up to {issued}"
+
+
+async def write_back(
+    number: int,
+    noted: Mapping[bytes, NotedParts],
+    catalog: SharedCatalog,
+    log: structlog.stdlib.BoundLogger,
+) -> int:
+    """Write back the parts of queues whose records are older than the notes of a shard; the view is
+    the latest. Returns the number of these queues. Raises CatalogAway."""
+    if not noted:
+        return 0
+    try:
+        written = await catalog.write_back_parts(noted)
+    except ServiceUnavailable as error:
+        raise CatalogAway(
+            f"shard {number} knows later parts of queues than etcd, and cannot write them back now"
+        ) from error
+    for queue in written:
+        log.error(
+            "parts_written_back",
+            queue=queue.arn,
+            parts=[part.part_number for part in queue.all_parts()],
+            means=f"etcd was restored from before a change of this queue's parts, which shard "
+            f"{number} knows: etcd has them again",
+            action="none; what else was changed since the snapshot is to be done again, see 'An "
+            "etcd from an old snapshot' in the runbook",
+        )
+    return len(written)

@@ -17,8 +17,7 @@ from contextlib import suppress
 import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
-from cluster.shards.issued_ids import check_ids, known_ids, learn_all, raise_ids
-from cluster.shards.later_parts import write_back
+from cluster.shards.issued_ids import check_ids, known_ids, learn_all, raise_ids, write_back
 from cluster.shards.lead import Lead
 from cluster.shards.loading import load_healed
 from cluster.shards.shard_parts import ShardParts, TurnTimes
