@@ -3,7 +3,7 @@
 etcd may be restored from before a split, a shrink or a move of parts. Then its record of the queue
 names other parts than those that have the messages. The notes name them: they are rows of the
 shard, as durable as its messages. A new leader compares them with the records and has the later
-list written back (`cluster/shards/later_parts.py`).
+list written back (`cluster/shards/issued_ids.py`).
 
 A queue that never had several parts has no note. The note stays when the shard's own part is gone,
 and goes with the queue.
