@@ -97,7 +97,7 @@ class ReplayStep(TypedDict):
 
 async def plan_replay(context: OperatorContext, asked: Asked, given: GivenReplay) -> ReplayPlan:
     """The numbers of a replay, without sending; `next` goes on."""
-    target = _target(asked, given)
+    target = _target(context, asked, given)
     found, begun_ms = await _find(context, asked, given, _PLAN_STEP, body_max=0)
     size_max = target.settings.maximum_message_size
     sound = [row for row in found.rows if not row.is_sealed and not row.is_damaged]
@@ -118,7 +118,7 @@ async def plan_replay(context: OperatorContext, asked: Asked, given: GivenReplay
 
 async def replay_archive(context: OperatorContext, asked: Asked, given: GivenReplay) -> ReplayStep:
     """Send copies of up to 100 archived messages, the oldest first; `next` goes on."""
-    target = _target(asked, given)
+    target = _target(context, asked, given)
     found, begun_ms = await _find(context, asked, given, _STEP, body_max=None)
     step: ReplayStep = {
         "to": target.name,
@@ -141,13 +141,13 @@ async def replay_archive(context: OperatorContext, asked: Asked, given: GivenRep
     return step
 
 
-def _target(asked: Asked, given: GivenReplay) -> QueueDefinition:
+def _target(context: OperatorContext, asked: Asked, given: GivenReplay) -> QueueDefinition:
     """The queue that gets the copies. Raises QueueError, AccessDenied."""
     if (given.places is None) is (given.filter is None):
         raise InvalidParameterValue("Give places or a filter.")
     name = given.to or asked.parts[0]
     asked.check(SEND, name)
-    check_key(asked)
+    check_key(context, asked)
     target = asked.queue(name)
     asked.noted["to"] = target.arn
     return target
@@ -160,7 +160,7 @@ async def _find(
     chosen = given.filter or ArchiveFilter()
     begun_ms, after = _read_token(given.token, context.now_ms)
     wanted = chosen.at(begun_ms)
-    note_search(asked, wanted, chosen.reason)
+    note_search(context, asked, wanted, chosen.reason)
     if given.places is None:
         end = wanted.sent_until_ms
         until = begun_ms if end is None else min(end, begun_ms)

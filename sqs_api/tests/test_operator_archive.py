@@ -14,7 +14,7 @@ from sqs_api.admin.routes import BROWSE_MESSAGES, READ_BODIES, REDRIVE_MESSAGES
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.archived import BEGUN, archived, search_here, write_table
 from sqs_api.tests.commands import run
-from sqs_api.tests.operator_client import Operators, add_user
+from sqs_api.tests.operator_client import Operators, add_user, keys_of
 from sqs_api.tests.served import Served, serving
 from storage.lake.table import Lake
 from visibility.contract.errors import ServiceUnavailable
@@ -271,6 +271,41 @@ async def test_a_viewer_sees_no_bodies_and_replays_nothing(data: Path, lake: Lak
     wanted = (READ_BODIES, REDRIVE_MESSAGES, "sqs:SendMessage")
     for action, (_, error) in zip(wanted, errors, strict=True):
         assert action.lower() in error.lower()
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_what_a_key_of_the_archive_may_have_sealed_needs_that_key(
+    data: Path, lake: Lake, is_deleted: bool
+) -> None:
+    """The queue has no key, but its messages may have had one: by their source, or formerly."""
+    run("keys", "--data", data, "add", "orders")
+    actions = (BROWSE_MESSAGES, READ_BODIES, REDRIVE_MESSAGES, "sqs:SendMessage")
+    without, having = add_user(data, "u", *actions), add_user(data, "k", *actions, "kms:Decrypt")
+    root = keys_of(run("credentials", "--data", data, "add"))
+    async with serving(data, lake=lake.url) as served:
+        for name in ["to"] if is_deleted else ["to", "q"]:
+            await served.call("CreateQueue", QueueName=name)
+    wanted = {"filter": {"id": "id-0003"}, "to": "to"}
+    async with serving(
+        data, auth=AuthMode.SIGV4, lake=lake.url, archive_keys="alias/orders"
+    ) as served:
+        stranger = Operators(served, without)
+        (masked,) = (await stranger.seen("archive/q/messages", id="id-0003"))["messages"]
+        alone = await stranger.seen(f"archive/q/messages/{masked['place']}")
+        refused = [
+            await stranger.get("archive/q/messages", text="n"),
+            await stranger.post("archive/q/replays", wanted),
+            await stranger.post("archive/q/replays/plan", wanted),
+        ]
+        readers = [Operators(served, having), Operators(served, root)]
+        shown = [await each.seen("archive/q/messages", id="id-0003") for each in readers]
+        copied = await readers[0].done("archive/q/replays", wanted)
+
+    for message in (masked, alone):
+        assert (message["body"], message["is_masked"]) == (None, True)
+    assert [told.status for told in refused] == [403, 403, 403]
+    assert [page["messages"][0]["body"] for page in shown] == ['{"n": 3}'] * 2
+    assert len(copied["copies"]) == 1
 
 
 async def test_reads_and_copies_are_in_the_audit_log(data: Path, lake: Lake) -> None:
