@@ -179,6 +179,54 @@ async def test_a_copy_has_the_attributes_of_its_original(operators: Operators) -
     assert (sent["message_id"], sent["attributes"]) == (copy["message_id"], found["attributes"])
 
 
+async def test_a_copy_has_the_trace_header_and_the_group_of_its_original(
+    operators: Operators, lake: Lake
+) -> None:
+    trace = "Root=1-5759e988-bd862e3fe1be46a994272793"
+    given = {"queue": "fair", "message_group_id": "tenant-7", "aws_trace_header": trace}
+    write_table(lake, [archived(20, **given)])
+    await operators.served.call("CreateQueue", QueueName="fair")
+
+    await operators.done("archive/fair/replays", {"filter": {}})
+
+    (sent,) = (await operators.seen("queues/fair/messages"))["messages"]
+    assert (sent["group_id"], sent["trace_header"]) == ("tenant-7", trace)
+
+
+async def test_a_message_left_out_holds_back_its_group_in_later_steps_too(
+    operators: Operators, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Like the job `replay`; a sealed message holds back none."""
+    monkeypatch.setattr("sqs_api.operators.replay_answers._STEP", 2)
+    sealed = {"body": None, "attributes": None, "sealed": b"x", "data_key": 1}
+    wrong: dict[int, dict[str, Any]] = {20: {"checksum": 7}, 21: sealed}
+    rows = [
+        archived(n, queue="f.fifo", message_group_id="ab"[n % 2], **wrong.get(n, {}))
+        for n in range(20, 26)
+    ]
+    write_table(lake, rows)
+    await operators.served.call("CreateQueue", QueueName="f.fifo", Attributes={"FifoQueue": "true"})
+    wanted: dict[str, Any] = {"filter": {}}
+    copies, left_out = [], []
+    while True:
+        step = await operators.done("archive/f.fifo/replays", wanted)
+        copies += [each["original_id"] for each in step["copies"]]
+        left_out += [(each["original_id"], each["reason"][:9]) for each in step["left_out"]]
+        if step["next"] is None:
+            break
+        wanted["token"] = step["next"]
+
+    assert copies == ["id-0023", "id-0025"]
+    assert left_out == [
+        ("id-0020", "Its check"),
+        ("id-0021", "It is sea"),
+        ("id-0022", "An earlie"),
+        ("id-0024", "An earlie"),
+    ]
+    broken = {"filter": {}, "token": "1:0.~.0.0:AAA"}
+    assert (await operators.post("archive/f.fifo/replays", broken)).status == 400
+
+
 async def test_a_step_that_stops_says_where_to_go_on(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
