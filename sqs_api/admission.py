@@ -34,6 +34,7 @@ from sqs_api.settings.origins import KnownHosts
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.shards import Shards
 from sqs_api.worker import Worker
+from storage.copies.export_task import readable_keys
 
 
 def _sign_in_pages(
@@ -116,7 +117,7 @@ class AdminSide:
             history=worker.monitoring.reader,
             charts=worker.monitoring.charts,
             arrivals=Arrivals(worker.monitoring.reader, clock.wall_s, clock.monotonic_s),
-            archive=ArchivedMessages(settings.lake),
+            archive=ArchivedMessages(settings.lake, readable_keys(False, settings.archive_keys)),
             user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
             named_keys=owner.keyring.names,

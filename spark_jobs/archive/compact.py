@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import click
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from spark_jobs.archive.delta_archive import (
@@ -33,15 +34,28 @@ from spark_jobs.archive.executor import Written, merge_files, merge_here
 from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.archive.parts import PART_BYTES, Part, Partition
 from spark_jobs.archive.runs import Run, sweep
-from spark_jobs.archive.segment_files import Warn
+from spark_jobs.archive.segment_files import Warn, find_segments
 from spark_jobs.archive.tasks import SMALL, Small, run_tasks, split_work
 from spark_jobs.lib.delta import delta_errors, load_table
 from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.job_options import Output, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session
-from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS
-from storage.lake.archive_table import load_archive
+from storage.lake.archive_schema import (
+    ARCHIVE,
+    DEAD_LETTERS,
+    FLOWS,
+    QUEUE_AGE,
+    SNAPSHOTS,
+    BatchId,
+)
+from storage.lake.archive_table import (
+    DROPPED_BEFORE,
+    archived_batch,
+    dropped_before,
+    load_archive,
+    partitions_of,
+)
 from storage.lake.table import Lake
 
 SMALL_BYTES = 64 << 20
@@ -96,12 +110,43 @@ def _bytes(files: Bin) -> int:
 
 
 def drop_days(lake: Lake, before: date) -> int:
-    """Remove earlier days from the table; the number of files. Raises LakeUnusable, JobFailed."""
+    """Remove earlier days from the table; the number of files. Raises LakeUnusable, JobFailed.
+
+    A partition with rows of batches that wait for their acknowledgement stays: it is compared with
+    their segments first.
+    """
     table = load_archive(lake)
-    old = [] if table is None else [f for f in table_files(table) if f.day < before]
-    if table is None or not old or not _replace(lake, table, old, [], data_change=True):
+    if table is None or not _note_dropped(table, before):
+        return 0
+    batches = [
+        BatchId(*file.shard, file.batch)
+        for file in find_segments(lake)
+        if file.batch <= (archived_batch(table, *file.shard) or 0)
+    ]
+    waiting = partitions_of(lake, batches)
+    old = [
+        file
+        for file in table_files(table)
+        if file.day < before and "/".join(map(str, file.partition)) not in waiting
+    ]
+    if not old or not _replace(lake, table, old, [], data_change=True):
         return 0
     return len(old)
+
+
+def _note_dropped(table: DeltaTable, before: date) -> bool:
+    """Note in the table that earlier days may be missing; False if another run was faster."""
+    known = dropped_before(table)
+    if known is not None and known >= before:
+        return True
+    note = {DROPPED_BEFORE: before.isoformat()}
+    try:
+        with delta_errors(table):
+            table.alter.set_table_properties(note, raise_if_not_exists=False)
+            table.update_incremental()
+    except CommitFailedError:
+        return False
+    return True
 
 
 def merge(

@@ -13,15 +13,23 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_jobs.archive.archive_job import archive, commit_parts, plan
 from spark_jobs.archive.compact import Keep, bins, first_wave, run_compact
-from spark_jobs.archive.delta_archive import open_archive, removed_files, table_files
+from spark_jobs.archive.delta_archive import (
+    commit,
+    open_archive,
+    remove_action,
+    removed_files,
+    seen,
+    table_files,
+)
 from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
+from spark_jobs.archive.segment_files import find_segments
 from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import SOURCE, archived_rows, messages, names, orphans, write_segment
-from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE
-from storage.lake.archive_table import archived_batch
+from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE, BatchId
+from storage.lake.archive_table import archived_batch, confirm
 from storage.lake.table import Lake
 
 RUN = "archive-" + "0" * 32
@@ -49,6 +57,11 @@ class Compaction:
         with Run(self.lake, "archive") as run:
             assert archive(self.lake, run, self.open_session, {}, print).batches == 1
         self.rows += rows
+
+    def remove_segments(self) -> None:
+        """As when the service knows that they are archived."""
+        for file in find_segments(self.lake):
+            self.lake.remove(file.path)
 
     def run(self, keep: Keep = ALL) -> str:
         self.warnings = []
@@ -134,6 +147,7 @@ def test_what_later_runs_replaced_in_the_tables_of_other_jobs_is_vacuumed(lake: 
 
 
 def test_only_days_that_are_too_old_are_dropped(compaction: Compaction) -> None:
+    compaction.remove_segments()
     assert "0 dropped" in compaction.run(Keep(5, 168, 35))
     assert names(archived_rows(compaction.lake)) == names(compaction.rows)
 
@@ -142,6 +156,35 @@ def test_only_days_that_are_too_old_are_dropped(compaction: Compaction) -> None:
     kept = [row for row in compaction.rows if row["sent_at"].day == 21]
     assert names(archived_rows(compaction.lake)) == names(kept)
     assert archived_batch(open_archive(compaction.lake), SOURCE, 0) == 5
+
+
+def test_days_of_batches_that_wait_for_their_acknowledgement_stay(compaction: Compaction) -> None:
+    assert "0 dropped" in compaction.run(Keep(0, 168, 35))
+    assert names(archived_rows(compaction.lake)) == names(compaction.rows)
+
+    compaction.remove_segments()
+    assert "2 dropped by age" in compaction.run(Keep(0, 168, 35))
+
+
+def test_batches_whose_days_were_dropped_before_can_be_acknowledged(
+    compaction: Compaction,
+) -> None:
+    """Earlier versions dropped them, and noted nothing."""
+    lake, batches = compaction.lake, [BatchId(SOURCE, 0, number) for number in range(1, 6)]
+    table = open_archive(lake)
+    old = [file for file in table_files(table) if file.day == date(2026, 11, 20)]
+    actions = [remove_action(file, data_change=True) for file in old]
+    assert commit(lake, actions, {}, seen(table), lambda _: True) is not None
+    assert len(confirm(lake, open_archive(lake), batches)) == 5
+
+    assert "0 dropped" in compaction.run(Keep(4, 168, 35))
+    assert confirm(lake, open_archive(lake), batches) == {}
+
+    # A day that is younger must be there.
+    table = open_archive(lake)
+    actions = [remove_action(file, data_change=True) for file in table_files(table)]
+    assert commit(lake, actions, {}, seen(table), lambda _: True) is not None
+    assert len(confirm(lake, open_archive(lake), batches)) == 5
 
 
 def test_archive_run_that_began_before_a_compaction_still_commits(

@@ -13,6 +13,7 @@ import structlog
 from auth.auth_errors import AccessDenied
 from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
+from cluster.keys.key_owners import NamedKey
 from sqs_api.admin.admin_access import AdminRequest, Operator
 from sqs_api.admin.remembered import Repeatable
 from sqs_api.gateway.access import Access, Asker
@@ -162,6 +163,17 @@ class Asked:
             return True
         try:
             self.access.check_reading(queue, self.asker)
+        except KmsAccessDenied:
+            return False
+        return True
+
+    def may_use(self, named: NamedKey, queue: QueueDefinition) -> bool:
+        """True if the caller may open messages of the queue that this key, unless it is the queue's
+        own, has sealed."""
+        if self.is_trusted:
+            return True
+        try:
+            self.access.check_opening(queue, self.caller, self.sent, named)
         except KmsAccessDenied:
             return False
         return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
@@ -85,8 +86,10 @@ class ArchivedTable:
 class ArchivedMessages:
     """The archived messages of one lake, or of none. Belongs to the event loop's thread."""
 
-    def __init__(self, lake: str | None) -> None:
+    def __init__(self, lake: str | None, keys: Sequence[str] = ()) -> None:
         self._lake = lake
+        self.keys = tuple(keys)
+        """The named keys whose messages are archived readable."""
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._spans: dict[str, Span] = {}
         """The spans of segments, which never change: a search opens those that can match."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -109,7 +110,8 @@ def replay(
     """Send copies of archived messages, in the order in which they were sent: those at up to 100
     PLACES, those that match, or all.
 
-    The audit log has the id of each copy with that of its original.
+    The audit log has the id of each copy with that of its original. The exit status is 1 if
+    messages were left out.
     """
     wanted = _wanted(takes_all, given)
     path = f"archive/{part(queue)}/replays"
@@ -188,6 +190,8 @@ def _show_replay(
             click.echo(f"{messages} left out: {reason}")
     if stopped is not None:
         raise command_options.Refused(stopped)
+    if left_out:
+        sys.exit(command_options.Failed.exit_code)
 
 
 _SHARD_HEAD = ("shard", "source", "sealed", "archived", "waiting", "bytes", "between shards")

@@ -451,6 +451,7 @@ def resend(
         "attributes": message["attributes"] if attributes is None else attributes,
         "group_id": message["group_id"] if group_id is None else group_id or None,
         "deduplication_id": deduplication_id,
+        "trace_header": message["trace_header"],
         "to": to,
         "replace": replace,
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands.command_options import Refused
+from sqs_api.commands.command_options import Failed, Refused
 from sqs_api.commands.edit_options import edit_taken_from, edits
 from sqs_api.commands.operators import (
     QUEUE,
@@ -145,13 +145,15 @@ def start(
         wanted["planned"] = _plan(service, queue, wanted)["messages"]
     answer = service.post(f"queues/{part(queue)}/redrives", wanted)
     if wait:
-        answer = {**_watch(service, queue), "handle": answer["handle"]}
+        answer = _watch(service, queue, answer["handle"])
     if as_json:
         show_json(answer)
     elif wait:
         click.echo(_outcome(answer, queue))
     else:
         click.echo(f"started; cancel it with: holdfast redrive cancel {queue}")
+    if wait and answer["status"] == "FAILED":
+        sys.exit(Failed.exit_code)
 
 
 def _outcome(task: Mapping[str, Any], queue: str) -> str:
@@ -171,23 +173,27 @@ def _moved(task: Mapping[str, Any]) -> str:
     return f"{number(task['moved'])} of {number(task['moved'] + task['stayed'])} that match{so_far}"
 
 
-def _watch(service: OperatorClient, queue: str) -> dict[str, Any]:
-    """The latest redrive, once it has ended or pauses."""
-    latest = _latest(service, queue)
-    with click.progressbar(length=latest["to_move"] or 1, label=queue, file=sys.stderr) as bar:
+def _watch(service: OperatorClient, queue: str, handle: str) -> dict[str, Any]:
+    """The redrive, once it has ended or pauses."""
+    task = _of_handle(service, queue, handle)
+    with click.progressbar(length=task["to_move"] or 1, label=queue, file=sys.stderr) as bar:
         while True:
-            looks = latest["filter"] and not latest["is_planned"]
-            done = latest["looked_at"] if looks else latest["moved"]
+            looks = task["filter"] and not task["is_planned"]
+            done = task["looked_at"] if looks else task["moved"]
             bar.update(done - bar.pos)
-            if latest["paused"] or not latest["is_active"]:
-                return latest
+            if task["paused"] or not task["is_active"]:
+                return task
             sleep(_LOOK_S)
-            latest = _latest(service, queue)
+            task = _of_handle(service, queue, handle)
 
 
-def _latest(service: OperatorClient, queue: str) -> dict[str, Any]:
-    latest: dict[str, Any] = service.get(f"queues/{part(queue)}/redrives", limit=1)["redrives"][0]
-    return latest
+def _of_handle(service: OperatorClient, queue: str, handle: str) -> dict[str, Any]:
+    """The redrive, which others may have followed. Raises Refused."""
+    task: dict[str, Any]
+    for task in service.pages(f"queues/{part(queue)}/redrives", "redrives", "before", limit=10):
+        if task["handle"] == handle:
+            return task
+    raise Refused(f"the redrive of {queue} is no longer listed")
 
 
 # -- list and control ------------------------------------------------------------------------------
@@ -253,9 +259,11 @@ def _control(
         answer = service.post(f"queues/{part(queue)}/redrives/{change}", {"handle": task["handle"]})
         if as_json:
             show_json(answer)
-            return
-        for line in outcome(task, answer):
-            click.echo(line)
+        else:
+            for line in outcome(task, answer):
+                click.echo(line)
+        if change == "undo" and (answer["refused"] or not answer["begun"]):
+            sys.exit(Failed.exit_code)
 
     return control
 

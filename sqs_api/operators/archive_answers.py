@@ -23,7 +23,7 @@ from visibility.contract.errors import (
     QueueDoesNotExist,
     ResourceNotFound,
 )
-from visibility.contract.model import QueueDefinition
+from visibility.contract.model import QueueDefinition, QueueSettings
 from visibility.contract.move_task import MessageFilter
 
 _PAGE_MAX = 100
@@ -112,8 +112,8 @@ async def search_archive(
     context: OperatorContext, asked: Asked, query: ArchiveQuery
 ) -> ArchivePage:
     """A page of the archived messages that match, the latest sent first; long bodies are cut."""
-    wanted, reads = query.at(context.now_ms), _may_read(asked)
-    note_search(asked, wanted, query.reason)
+    wanted, reads = query.at(context.now_ms), _may_read(context, asked)
+    note_search(context, asked, wanted, query.reason)
     found = await context.archive.search(
         search_of(
             context,
@@ -138,7 +138,7 @@ async def search_archive(
 
 async def show_archived_message(context: OperatorContext, asked: Asked) -> WholeArchivedMessage:
     """One archived message, whole."""
-    reads = _may_read(asked)
+    reads = _may_read(context, asked)
     found = await context.archive.search(
         search_of(
             context,
@@ -167,12 +167,14 @@ def search_of(context: OperatorContext, asked: Asked, **given: Any) -> ArchiveSe
     )
 
 
-def note_search(asked: Asked, wanted: MessageFilter, reason: str | None) -> None:
+def note_search(
+    context: OperatorContext, asked: Asked, wanted: MessageFilter, reason: str | None
+) -> None:
     """Note a search for the audit log. Raises AccessDenied, KmsAccessDenied if the caller may not
     know its outcome."""
     if wanted.reads_bodies:
         asked.check(READ_BODIES, asked.parts[0])
-        check_key(asked)
+        check_key(context, asked)
     asked.noted["archived"] = True
     shown: ShownFilter = shown_filter(wanted)
     if shown or reason:
@@ -187,16 +189,42 @@ def place_of(text: str) -> Place:
     return place
 
 
-def check_key(asked: Asked) -> None:
-    """Raise KmsAccessDenied unless the caller may use the queue's key, if there is the queue."""
-    queue = _queue(asked)
-    if queue is not None and not asked.may_open(queue):
+def check_key(context: OperatorContext, asked: Asked) -> None:
+    """Raise KmsAccessDenied unless the caller may use the keys that the messages may have had."""
+    if not _may_open(context, asked):
         raise KmsAccessDenied("The key of the queue's messages is not yours to use.")
 
 
-def _may_read(asked: Asked) -> bool:
+def _may_read(context: OperatorContext, asked: Asked) -> bool:
+    return asked.may(READ_BODIES, asked.parts[0]) and _may_open(context, asked)
+
+
+def _may_open(context: OperatorContext, asked: Asked) -> bool:
+    """True if the caller may use the queue's key, and each one of `archive_keys`.
+
+    The archive does not say what sealed a message: the key of its source, or one that the queue had
+    before. It has those readable that were sealed under the keys of `archive_keys`.
+    """
+    if asked.is_trusted:
+        return True
     queue = _queue(asked)
-    return asked.may(READ_BODIES, asked.parts[0]) and (queue is None or asked.may_open(queue))
+    if queue is not None and not asked.may_open(queue):
+        return False
+    owns_service = asked.caller.user is None and asked.caller.account == context.account
+    for reference in context.archive.keys:
+        named = context.find_key(reference, context.account)
+        if named is None and owns_service:
+            continue
+        if named is None or not asked.may_use(named, queue or _deleted(asked)):
+            return False
+    return True
+
+
+def _deleted(asked: Asked) -> QueueDefinition:
+    """Takes the place of a deleted queue in questions about keys."""
+    settings = QueueSettings(0, 0, 0, 0, 0, False, None)
+    region, name = asked.caller.region, asked.parts[0]
+    return QueueDefinition(0, asked.account, region, name, 0, 0, 0, 0, b"", {}, {}, settings)
 
 
 def _may(asked: Asked) -> list[str]:

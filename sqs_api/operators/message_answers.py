@@ -17,6 +17,7 @@ from sqs_api.operators.browsing import Scan, read_token, write_token
 from sqs_api.operators.filter_fields import GivenFilter, check_reading, may_read, shown_filter
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import ShownMessage, opened, shown_message
+from visibility.content.content import TRACE_HEADER
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.model import Content, QueueDefinition
@@ -157,6 +158,7 @@ class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
     group_id: str | None = None
     deduplication_id: str | None = None
     delay_s: int | None = None
+    trace_header: Annotated[str | None, Meta(description="AWSTraceHeader.")] = None
 
 
 class MessageCopy(NewMessage, forbid_unknown_fields=True):
@@ -231,11 +233,14 @@ def _operation(message: NewMessage, queue: QueueDefinition) -> SendMessage:
         name: MessageAttributeValue(each.type, each.value, each.binary)
         for name, each in message.attributes.items()
     }
+    trace = message.trace_header
+    system = {TRACE_HEADER: MessageAttributeValue("String", trace)} if trace else None
     return SendMessage(
         queue_url=queue_url("", queue.account, queue.name),
         message_body=message.body,
         delay_seconds=message.delay_s,
         message_attributes=attributes or None,
+        message_system_attributes=system,
         message_deduplication_id=message.deduplication_id,
         message_group_id=message.group_id,
     )

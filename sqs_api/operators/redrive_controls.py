@@ -26,7 +26,7 @@ from visibility.contract.errors import (
 from visibility.contract.limits import MOVE_RATE
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask, decode_handle
-from visibility.contract.operations import CancelMessageMoveTask
+from visibility.contract.operations import CancelMessageMoveTask, StartMessageMoveTask
 from visibility.contract.results import CancelMessageMoveTaskResult
 from visibility.rules.move_pace import prefix_of
 from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
@@ -100,6 +100,7 @@ async def resume_redrive(
     context: OperatorContext, asked: Asked, named: NamedRedrive
 ) -> ChangedRedrive:
     """Let a redrive go on, after a pause, its canary, or messages that came back."""
+    await _check_sending(context, asked, named)
     return await _change(context, asked, named, "resume")
 
 
@@ -111,6 +112,7 @@ async def pace_redrive(
     if wanted.rate is None and wanted.stop_after is None:
         raise InvalidParameterValue("Give a rate, or a number of messages to stop after.")
     queue, handle = _named(asked, wanted)
+    await _check_sending(context, asked, wanted)
     asked.noted |= {"rate": wanted.rate, "stop_after": wanted.stop_after}
     change = ChangeMoveTask(handle, "pace", wanted.rate, wanted.stop_after)
     await context.ask(asked, change, queue)
@@ -125,6 +127,20 @@ async def _change(
     return {"changed": change}
 
 
+async def _check_sending(context: OperatorContext, asked: Asked, named: NamedRedrive) -> None:
+    """Raise AccessDenied or KmsAccessDenied unless the caller may begin such a redrive."""
+    if asked.is_trusted:
+        return
+    queue, handle = _named(asked, named)
+    task = await _task(context, asked, queue, decode_handle(handle).task_id)
+    asked.access.check_move(StartMessageMoveTask(queue.arn, task.destination_arn), asked.asker)
+    if task.destination_arn is None:
+        for arn in {*(task.targets or ()), *task.sources}:
+            target = context.catalog.queue_of_arn(arn)
+            if target is not None:
+                asked.check_on(SEND, target)
+
+
 async def undo_redrive(context: OperatorContext, asked: Asked, named: NamedRedrive) -> BegunUndo:
     """Bring back what was not received; a redrive that runs is cancelled first.
 
@@ -134,6 +150,8 @@ async def undo_redrive(context: OperatorContext, asked: Asked, named: NamedRedri
     task_id = decode_handle(handle).task_id
     asked.check(SEND, queue.name)
     task = await _task(context, asked, queue, task_id)
+    if task.undoes:
+        raise InvalidParameterValue("An undo cannot be undone: redrive the messages again.")
     _targets(context, asked, task)
     if task.status == "RUNNING":
         await _cancel(context, asked, queue, handle)
@@ -185,12 +203,10 @@ async def _ended(
 async def _task(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, task_id: str
 ) -> MoveTask:
-    """Raises ResourceNotFound, InvalidParameterValue for one that cannot be undone."""
+    """The redrive with this id. Raises ResourceNotFound."""
     before = 0
     while tasks := await tasks_of(context, asked, queue, before):
         for task in tasks:
-            if task.task_id == task_id and task.undoes:
-                raise InvalidParameterValue("An undo cannot be undone: redrive the messages again.")
             if task.task_id == task_id:
                 return task
         before = tasks[-1].number

@@ -7,6 +7,8 @@ A replay sends copies, oldest first, by requests of a hundred messages each: the
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import blake2b
 from typing import Annotated, TypedDict
 
 import msgspec
@@ -40,6 +42,9 @@ _Places = Annotated[list[str], Meta(max_length=_STEP)]
 _SEALED = "It is sealed: the archive has it encrypted only."
 _DAMAGED = "Its checksum in the archive is wrong."
 _EMPTY = "It has no body."
+_HELD = "An earlier message of its group was left out."
+_HELD_MAX = 1_000
+_DIGEST_BYTES = 8
 
 
 class GivenReplay(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,6 +54,38 @@ class GivenReplay(msgspec.Struct, forbid_unknown_fields=True):
     filter: Annotated[ArchiveFilter | None, Meta(description="Without any condition: all.")] = None
     to: Annotated[str | None, Meta(description="By default the messages' own queue.")] = None
     token: Annotated[str | None, Meta(description="`next` of the step before.")] = None
+
+
+class _Progress:
+    """A replay so far: the time of its first step, the place to go on from, and the groups of a
+    FIFO queue of which a message was left out, by their digests."""
+
+    def __init__(self, begun_ms: int, after: Place | None = None, held: bytes = b"") -> None:
+        self.begun_ms = begun_ms
+        self.after = after
+        starts = range(0, len(held), _DIGEST_BYTES)
+        self._held = {held[start : start + _DIGEST_BYTES] for start in starts}
+
+    def holds(self, group: str) -> bool:
+        """True if the messages of this group wait for one that was left out. Of too many groups
+        none goes on."""
+        return len(self._held) >= _HELD_MAX or _digest(group) in self._held
+
+    def hold(self, group: str) -> None:
+        """Leave out the later messages of this group."""
+        if len(self._held) < _HELD_MAX:
+            self._held.add(_digest(group))
+
+    def token(self, place: Place | None) -> str | None:
+        """The token of the next step, which goes on from there; None at the end."""
+        if place is None:
+            return None
+        held = urlsafe_b64encode(b"".join(sorted(self._held))).decode()
+        return f"{self.begun_ms}:{place}:{held}" if held else f"{self.begun_ms}:{place}"
+
+
+def _digest(group: str) -> bytes:
+    return blake2b(group.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 class ReplayPlan(TypedDict):
@@ -97,8 +134,8 @@ class ReplayStep(TypedDict):
 
 async def plan_replay(context: OperatorContext, asked: Asked, given: GivenReplay) -> ReplayPlan:
     """The numbers of a replay, without sending; `next` goes on."""
-    target = _target(asked, given)
-    found, begun_ms = await _find(context, asked, given, _PLAN_STEP, body_max=0)
+    target = _target(context, asked, given)
+    found, progress = await _find(context, asked, given, _PLAN_STEP, body_max=0)
     size_max = target.settings.maximum_message_size
     sound = [row for row in found.rows if not row.is_sealed and not row.is_damaged]
     sent = [row for row in sound if row.size <= size_max]
@@ -112,42 +149,43 @@ async def plan_replay(context: OperatorContext, asked: Asked, given: GivenReplay
         "oldest_ms": min((row.sent_at_ms for row in sent), default=0),
         "newest_ms": max((row.sent_at_ms for row in sent), default=0),
         "scanned": found.scanned,
-        "next": _token(begun_ms, found.next),
+        "next": progress.token(found.next),
     }
 
 
 async def replay_archive(context: OperatorContext, asked: Asked, given: GivenReplay) -> ReplayStep:
     """Send copies of up to 100 archived messages, the oldest first; `next` goes on."""
-    target = _target(asked, given)
-    found, begun_ms = await _find(context, asked, given, _STEP, body_max=None)
+    target = _target(context, asked, given)
+    found, progress = await _find(context, asked, given, _STEP, body_max=None)
     step: ReplayStep = {
         "to": target.name,
         "copies": [],
         "left_out": [],
         "scanned": found.scanned,
-        "next": _token(begun_ms, found.next),
+        "next": None,
         "stopped": None,
     }
     asked.noted["copies"] = {}
     for number, row in enumerate(found.rows):
         try:
-            await _copy(context, asked, target, row, step)
+            await _copy(context, asked, target, row, step, progress)
         except ServiceUnavailable as error:
             if number == 0:
                 raise
-            step["next"] = _token(begun_ms, found.rows[number - 1].place)
+            step["next"] = progress.token(found.rows[number - 1].place)
             step["stopped"] = error.message
-            break
+            return step
+    step["next"] = progress.token(found.next)
     return step
 
 
-def _target(asked: Asked, given: GivenReplay) -> QueueDefinition:
+def _target(context: OperatorContext, asked: Asked, given: GivenReplay) -> QueueDefinition:
     """The queue that gets the copies. Raises QueueError, AccessDenied."""
     if (given.places is None) is (given.filter is None):
         raise InvalidParameterValue("Give places or a filter.")
     name = given.to or asked.parts[0]
     asked.check(SEND, name)
-    check_key(asked)
+    check_key(context, asked)
     target = asked.queue(name)
     asked.noted["to"] = target.arn
     return target
@@ -155,15 +193,15 @@ def _target(asked: Asked, given: GivenReplay) -> QueueDefinition:
 
 async def _find(
     context: OperatorContext, asked: Asked, given: GivenReplay, limit: int, *, body_max: int | None
-) -> tuple[FoundRows, int]:
-    """The rows of a step, and the time of the first one."""
+) -> tuple[FoundRows, _Progress]:
+    """The rows of a step, and the progress until then."""
     chosen = given.filter or ArchiveFilter()
-    begun_ms, after = _read_token(given.token, context.now_ms)
-    wanted = chosen.at(begun_ms)
-    note_search(asked, wanted, chosen.reason)
+    progress = _read_token(given.token, context.now_ms)
+    wanted = chosen.at(progress.begun_ms)
+    note_search(context, asked, wanted, chosen.reason)
     if given.places is None:
         end = wanted.sent_until_ms
-        until = begun_ms if end is None else min(end, begun_ms)
+        until = progress.begun_ms if end is None else min(end, progress.begun_ms)
         wanted = msgspec.structs.replace(wanted, sent_until_ms=until)
     places = None if given.places is None else tuple(map(place_of, given.places))
     if given.places is not None:
@@ -176,14 +214,14 @@ async def _find(
             filter=wanted,
             reason=chosen.reason,
             oldest_first=True,
-            after=after,
+            after=progress.after,
             places=places,
             body_max=body_max,
         )
     )
     if found.near is not None:
         _check_known(asked, found.near)
-    return found, begun_ms
+    return found, progress
 
 
 def _check_known(asked: Asked, near: list[str]) -> None:
@@ -198,22 +236,24 @@ def _check_known(asked: Asked, near: list[str]) -> None:
         ) from error
 
 
-def _read_token(token: str | None, now_ms: int) -> tuple[int, Place | None]:
-    """The time of the first step, and the place to go on from.
+def _read_token(token: str | None, now_ms: int) -> _Progress:
+    """The progress so far.
 
-    Copies that are archived meanwhile are sent later than that, so a replay does not replay them.
-    Raises InvalidParameterValue.
+    Copies that are archived meanwhile are sent after the first step, so a replay does not replay
+    them. Raises InvalidParameterValue.
     """
     if not token:
-        return now_ms, None
-    begun, _, place = token.partition(":")
-    if not re.fullmatch(r"[0-9]{1,15}", begun):
+        return _Progress(now_ms)
+    begun, _, rest = token.partition(":")
+    place, _, held = rest.partition(":")
+    try:
+        digests = urlsafe_b64decode(held)
+    except ValueError:
+        digests = b"?"
+    is_whole = len(digests) % _DIGEST_BYTES == 0
+    if not re.fullmatch(r"[0-9]{1,15}", begun) or not is_whole:
         raise InvalidParameterValue("token is not that of a step.")
-    return min(int(begun), now_ms), place_of(place)
-
-
-def _token(begun_ms: int, place: Place | None) -> str | None:
-    return None if place is None else f"{begun_ms}:{place}"
+    return _Progress(min(int(begun), now_ms), place_of(place), digests)
 
 
 async def _copy(
@@ -222,9 +262,17 @@ async def _copy(
     target: QueueDefinition,
     row: ArchivedRow,
     step: ReplayStep,
+    progress: _Progress,
 ) -> None:
-    """Send a copy, or say why not. Raises ServiceUnavailable."""
+    """Send a copy, or say why not. Raises ServiceUnavailable.
+
+    In a FIFO queue, a damaged or refused message holds back the later ones of its group, as in the
+    job `replay`.
+    """
     place, reason = str(row.place), _unreadable(row)
+    is_fifo, group = target.settings.fifo, row.extras.group_id or row.message_id
+    if is_fifo and not row.is_sealed and progress.holds(group):
+        reason = _HELD
     if reason is None:
         try:
             sent = await send_to(context, asked, target, _message(row, target))
@@ -243,6 +291,8 @@ async def _copy(
                 }
             )
             return
+    if is_fifo and not row.is_sealed:
+        progress.hold(group)
     step["left_out"].append({"place": place, "original_id": row.message_id, "reason": reason})
 
 
@@ -262,10 +312,11 @@ def _message(row: ArchivedRow, target: QueueDefinition) -> NewMessage:
     return NewMessage(
         body=row.body or "",
         attributes={name: _attribute(*each) for name, each in attributes.items()},
-        group_id=(row.extras.group_id or row.message_id) if is_fifo else None,
+        group_id=row.extras.group_id or (row.message_id if is_fifo else None),
         deduplication_id=(
             f"replay-{place.source}-{place.shard}-{place.position}" if is_fifo else None
         ),
+        trace_header=row.extras.trace_header,
     )
 
 

@@ -78,6 +78,7 @@ async def test_a_replay_is_planned_and_done(
     assert nothing_sent == 0
     assert done.out.splitlines()[0] == "11 copies sent"
     assert done.out.splitlines()[1].startswith("1 left out: It is sealed")
+    assert (planned.status, done.status) == (0, 1)
     assert [each["original_id"] for each in few["copies"]] == ["id-0001", "id-0010", "id-0011"]
     assert await served.count() == 14
 

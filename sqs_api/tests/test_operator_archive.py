@@ -14,7 +14,7 @@ from sqs_api.admin.routes import BROWSE_MESSAGES, READ_BODIES, REDRIVE_MESSAGES
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.archived import BEGUN, archived, search_here, write_table
 from sqs_api.tests.commands import run
-from sqs_api.tests.operator_client import Operators, add_user
+from sqs_api.tests.operator_client import Operators, add_user, keys_of
 from sqs_api.tests.served import Served, serving
 from storage.lake.table import Lake
 from visibility.contract.errors import ServiceUnavailable
@@ -179,6 +179,54 @@ async def test_a_copy_has_the_attributes_of_its_original(operators: Operators) -
     assert (sent["message_id"], sent["attributes"]) == (copy["message_id"], found["attributes"])
 
 
+async def test_a_copy_has_the_trace_header_and_the_group_of_its_original(
+    operators: Operators, lake: Lake
+) -> None:
+    trace = "Root=1-5759e988-bd862e3fe1be46a994272793"
+    given = {"queue": "fair", "message_group_id": "tenant-7", "aws_trace_header": trace}
+    write_table(lake, [archived(20, **given)])
+    await operators.served.call("CreateQueue", QueueName="fair")
+
+    await operators.done("archive/fair/replays", {"filter": {}})
+
+    (sent,) = (await operators.seen("queues/fair/messages"))["messages"]
+    assert (sent["group_id"], sent["trace_header"]) == ("tenant-7", trace)
+
+
+async def test_a_message_left_out_holds_back_its_group_in_later_steps_too(
+    operators: Operators, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Like the job `replay`; a sealed message holds back none."""
+    monkeypatch.setattr("sqs_api.operators.replay_answers._STEP", 2)
+    sealed = {"body": None, "attributes": None, "sealed": b"x", "data_key": 1}
+    wrong: dict[int, dict[str, Any]] = {20: {"checksum": 7}, 21: sealed}
+    rows = [
+        archived(n, queue="f.fifo", message_group_id="ab"[n % 2], **wrong.get(n, {}))
+        for n in range(20, 26)
+    ]
+    write_table(lake, rows)
+    await operators.served.call("CreateQueue", QueueName="f.fifo", Attributes={"FifoQueue": "true"})
+    wanted: dict[str, Any] = {"filter": {}}
+    copies, left_out = [], []
+    while True:
+        step = await operators.done("archive/f.fifo/replays", wanted)
+        copies += [each["original_id"] for each in step["copies"]]
+        left_out += [(each["original_id"], each["reason"][:9]) for each in step["left_out"]]
+        if step["next"] is None:
+            break
+        wanted["token"] = step["next"]
+
+    assert copies == ["id-0023", "id-0025"]
+    assert left_out == [
+        ("id-0020", "Its check"),
+        ("id-0021", "It is sea"),
+        ("id-0022", "An earlie"),
+        ("id-0024", "An earlie"),
+    ]
+    broken = {"filter": {}, "token": "1:0.~.0.0:AAA"}
+    assert (await operators.post("archive/f.fifo/replays", broken)).status == 400
+
+
 async def test_a_step_that_stops_says_where_to_go_on(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +319,41 @@ async def test_a_viewer_sees_no_bodies_and_replays_nothing(data: Path, lake: Lak
     wanted = (READ_BODIES, REDRIVE_MESSAGES, "sqs:SendMessage")
     for action, (_, error) in zip(wanted, errors, strict=True):
         assert action.lower() in error.lower()
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_what_a_key_of_the_archive_may_have_sealed_needs_that_key(
+    data: Path, lake: Lake, is_deleted: bool
+) -> None:
+    """The queue has no key, but its messages may have had one: by their source, or formerly."""
+    run("keys", "--data", data, "add", "orders")
+    actions = (BROWSE_MESSAGES, READ_BODIES, REDRIVE_MESSAGES, "sqs:SendMessage")
+    without, having = add_user(data, "u", *actions), add_user(data, "k", *actions, "kms:Decrypt")
+    root = keys_of(run("credentials", "--data", data, "add"))
+    async with serving(data, lake=lake.url) as served:
+        for name in ["to"] if is_deleted else ["to", "q"]:
+            await served.call("CreateQueue", QueueName=name)
+    wanted = {"filter": {"id": "id-0003"}, "to": "to"}
+    async with serving(
+        data, auth=AuthMode.SIGV4, lake=lake.url, archive_keys="alias/orders"
+    ) as served:
+        stranger = Operators(served, without)
+        (masked,) = (await stranger.seen("archive/q/messages", id="id-0003"))["messages"]
+        alone = await stranger.seen(f"archive/q/messages/{masked['place']}")
+        refused = [
+            await stranger.get("archive/q/messages", text="n"),
+            await stranger.post("archive/q/replays", wanted),
+            await stranger.post("archive/q/replays/plan", wanted),
+        ]
+        readers = [Operators(served, having), Operators(served, root)]
+        shown = [await each.seen("archive/q/messages", id="id-0003") for each in readers]
+        copied = await readers[0].done("archive/q/replays", wanted)
+
+    for message in (masked, alone):
+        assert (message["body"], message["is_masked"]) == (None, True)
+    assert [told.status for told in refused] == [403, 403, 403]
+    assert [page["messages"][0]["body"] for page in shown] == ['{"n": 3}'] * 2
+    assert len(copied["copies"]) == 1
 
 
 async def test_reads_and_copies_are_in_the_audit_log(data: Path, lake: Lake) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from sqs_api.commands.operators import OperatorClient
 from sqs_api.commands.terminal_tables import plain, span
 from sqs_api.operators import scan_turns
 from sqs_api.tests.commands import Said, run
@@ -264,6 +265,51 @@ async def test_a_filtered_redrive_is_planned_watched_resumed_and_undone(served: 
     while (await told(served, "redrive", "list", "source"))[0]["is_active"]:
         await settled()
     assert await served.count("dead") == 3
+
+
+async def test_redrives_and_undos_that_fail_end_with_status_1(served: Served) -> None:
+    forms: list[tuple[str, ...]] = [(), ("--json",)]
+    await served.call("CreateQueue", QueueName="gone")
+    tight = {"MaximumMessageSize": "1024"}
+    await served.call("CreateQueue", QueueName="small", Attributes=tight)
+    await served.send(json.dumps({"x": "y" * 2000}), queue="source")
+    while await served.count("source"):
+        await served.call("ReceiveMessage", QueueUrl="source")
+    moved = await say(served, "redrive", "start", "dead", "1", "--to", "gone", "--wait")
+    await served.call("DeleteQueue", QueueUrl="gone")
+    undone = [await say(served, "redrive", "undo", "dead", *form) for form in forms]
+    start = ("redrive", "start", "dead", "--all", "--to", "small", "--set", "z=1", "--wait")
+    failed = [await say(served, *start, *form) for form in forms]
+
+    assert moved.status == 0
+    assert [said.status for said in undone] == [1, 1]
+    assert undone[0].out == "undo begun in no queue\n"
+    assert "FAILED: moved 0 of " in failed[0].out
+    assert json.loads(failed[1].out)["status"] == "FAILED"
+    assert [said.status for said in failed] == [1, 1]
+
+
+async def test_a_redrive_is_watched_while_a_later_one_begins(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later one's outcome is not that of the watched one."""
+    ask = OperatorClient.post
+    begun: list[str] = []
+
+    def post(service: OperatorClient, path: str, content: Any) -> Any:
+        answer = ask(service, path, content)
+        if path.endswith("/redrives") and not begun:
+            begun.append(answer["handle"])
+            while service.get(path, limit=1)["redrives"][0]["is_active"]:
+                pass
+            ask(service, path, {"destination": "source", "sequences": [2, 3]})
+        return answer
+
+    monkeypatch.setattr(OperatorClient, "post", post)
+    watched = await say(served, "redrive", "start", "dead", "1", "--wait", "--json")
+
+    shown = json.loads(watched.out)
+    assert [shown["handle"], shown["moved"], shown["paused"]] == [*begun, 1, None]
 
 
 @pytest.mark.slow

@@ -140,6 +140,34 @@ async def test_a_redrive_of_the_sdk_is_paused_and_resumed_here(operators: Operat
     assert (await latest_redrive(operators, settles=False))["paused"] is None
 
 
+@pytest.mark.parametrize("wanted", [{"canary": 1}, {"canary": 1, "destination": "other"}])
+async def test_a_redrive_goes_on_for_those_only_who_may_send_where_it_goes(
+    data: Path, wanted: dict[str, Any]
+) -> None:
+    async with serving(data) as served:
+        await make_dead_letters(served, *BODIES)
+        await served.call("CreateQueue", QueueName="other")
+        started = await Operators(served).done("queues/dead/redrives", wanted)
+        assert (await latest_redrive(Operators(served)))["paused"] == "canary"
+    narrow = add_user(data, "narrow", "holdfast:*")
+    sender = add_user(data, "sender", "holdfast:*", "sqs:SendMessage")
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        refused = [
+            await Operators(served, narrow).post("queues/dead/redrives/resume", started),
+            await Operators(served, narrow).post(
+                "queues/dead/redrives/pace", {**started, "rate": 500}
+            ),
+        ]
+        paused = await latest_redrive(Operators(served, narrow))
+        await Operators(served, sender).done("queues/dead/redrives/pace", {**started, "rate": 500})
+        await Operators(served, sender).done("queues/dead/redrives/resume", started)
+        ended = await latest_redrive(Operators(served, sender))
+
+    assert [told.status for told in refused] == [403, 403]
+    assert (paused["paused"], paused["moved"], paused["rate"]) == ("canary", 1, None)
+    assert ended["moved"] == 4
+
+
 async def test_the_pace_of_a_running_redrive_is_changed(operators: Operators) -> None:
     started = await operators.done("queues/dead/redrives", {"rate": 1})
     await operators.done("queues/dead/redrives/pause", started)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -34,6 +35,8 @@ from storage.lake.table import Lake, LakeUnusable
 In = TypeVar("In")
 Out = TypeVar("Out")
 
+DROPPED_BEFORE = "holdfast.droppedBefore"
+"""Property of the table: rows of earlier days may have been dropped by age."""
 _READERS = 8
 """Files read at once: an object store answers each read after some time."""
 _BATCH = ["source", "shard", "batch"]
@@ -89,6 +92,12 @@ def archived_batch(table: DeltaTable, source: str, shard: int) -> int | None:
     return number
 
 
+def dropped_before(table: DeltaTable) -> date | None:
+    """The day before which rows may have been dropped by age; None if none ever were."""
+    day = table.metadata().configuration.get(DROPPED_BEFORE)
+    return None if day is None else date.fromisoformat(day)
+
+
 def _check_unused(lake: Lake) -> None:
     log = f"{ARCHIVE}/_delta_log/"
     for file in lake.list(ARCHIVE):
@@ -130,13 +139,15 @@ class _Unconfirmed(Exception):
 def confirm(lake: Lake, table: DeltaTable, batches: Sequence[BatchId]) -> dict[BatchId, str]:
     """Compare the rows in the table with the segments of these batches, which are in the lake.
 
-    Returns the reason for each batch that differs or cannot be compared. Reads, of the files in the
-    segments' partitions, the columns that name a row's batch and its checksum. Raises LakeUnusable.
+    Returns the reason for each batch that differs or cannot be compared. Rows of days that are
+    dropped by age are not compared. Reads, of the files in the segments' partitions, the columns
+    that name a row's batch and its checksum. Raises LakeUnusable.
     """
     unconfirmed: dict[BatchId, str] = {}
     expected: dict[BatchId, Sum] = {}
     partitions: set[str] = set()
-    for batch, (summed, where) in _each(partial(_segment, lake), batches, unconfirmed):
+    read = partial(_segment, lake, dropped_before(table))
+    for batch, (summed, where) in _each(read, batches, unconfirmed):
         expected[batch] = summed
         partitions |= where
     found: dict[BatchId, Sum] = {}
@@ -150,6 +161,14 @@ def confirm(lake: Lake, table: DeltaTable, batches: Sequence[BatchId]) -> dict[B
             unconfirmed[batch] = f"the table has {shown} of batch {batch.number}, not {summed}"
             unconfirmed[batch] += "".join(f"; {text}" for text in list(unread.values())[:1])
     return unconfirmed
+
+
+def partitions_of(lake: Lake, batches: Sequence[BatchId]) -> set[str]:
+    """The partitions of the rows in the segments of these batches, each as "account/queue/day"; of
+    those that can be read."""
+    return set().union(
+        *(where for _, (_, where) in _each(partial(_segment, lake, None), batches, {}))
+    )
 
 
 def _each(
@@ -178,22 +197,28 @@ def _each(
                 yield item, result
 
 
-def _segment(lake: Lake, batch: BatchId) -> tuple[Sum, set[str]]:
-    """The sum of a segment, and the partitions of its rows. Raises _Unconfirmed."""
+def _segment(lake: Lake, dropped: date | None, batch: BatchId) -> tuple[Sum, set[str]]:
+    """The sum of a segment's rows and their partitions, without those of days before `dropped`.
+    Raises _Unconfirmed."""
     where: set[str] = set()
     sums: dict[BatchId, Sum] = {}
+    kept: dict[BatchId, Sum] = {}
     with lake.open(batch.path) as stream, pq.ParquetFile(stream) as file:
         said = json.loads((file.metadata.metadata or {}).get(FOOTER_KEY, b"{}"))
         columns = [*_BATCH, "checksum", "account", "queue", "sent_at"]
         for rows in _row_groups(file, columns):
+            _add(sums, _by_batch(rows))
+            if dropped is not None:
+                stays = pc.greater_equal(rows["sent_at"].cast(pa.date32()), pa.scalar(dropped))
+                rows = rows.filter(pc.fill_null(stays, True))
             days = rows["sent_at"].cast(pa.date32()).cast(pa.string())
             keys = pc.binary_join_element_wise(rows["account"], rows["queue"], days, "/")
             where.update(key for key in keys.unique().to_pylist() if key is not None)
-            _add(sums, _by_batch(rows))
+            _add(kept, _by_batch(rows))
     found = sums.pop(batch, _NONE)
     if sums or found._asdict() != {"rows": said.get("count"), "checksum": said.get("checksum")}:
         raise _Unconfirmed(f"{lake.uri(batch.path)} is damaged: its rows do not match its footer")
-    return found, where
+    return kept.get(batch, _NONE), where
 
 
 def _files(table: DeltaTable, partitions: set[str]) -> list[str]:

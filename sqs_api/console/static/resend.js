@@ -44,6 +44,7 @@ export async function showResend(screen) {
       attributes: attributes.attributes,
       group_id: group.value || null,
       deduplication_id: deduplication.value || null,
+      trace_header: message.trace_header ?? null,
       to: to.value.trim(),
       replace: replace.checked,
     };
