@@ -88,6 +88,8 @@ class QueueView:
         """Those with parts."""
         self.open_to_everyone: set[int] = set()
         """Ids of those whose policy may admit requests without a signature."""
+        self.on_changes: list[Callable[[], None]] = []
+        """Called with each transaction, once it is shown."""
         self._revisions: dict[str, int] = {}
         self._targets: dict[int, tuple[QueueDefinition, QueueDefinition | None]] = {}
         """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty
@@ -259,6 +261,8 @@ class QueueView:
                 self._put(key, entry)
                 self._revisions[key] = revisions.get(key, revision)
         self.revision = revision
+        for call in self.on_changes:
+            call()
         heard: list[QueueChange] = []
         for key, entry in entries.items():
             if isinstance(entry, KeptQueue):

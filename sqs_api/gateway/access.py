@@ -92,8 +92,9 @@ class Access:
         self._nobody = anonymous(region)
         self._identities = Identities()
         self._credentials: CredentialSet | None = None
-        self._replaced = 0
-        """Times that they were replaced."""
+        self.changes = 0
+        """Grows with each change of users, policies, access keys and queues."""
+        catalog.on_changes.append(self._note_change)
         self._authorizer = Authorizer(_read)
         self._admitted: set[_Admitted] = set()
         """Allowed without a look at the request, for the present users and policies. Bounded."""
@@ -104,13 +105,11 @@ class Access:
         """Use these users and policies from now on. With the access keys, `check_waited` checks the
         caller's."""
         self._identities, self._credentials = identities, credentials
-        self._replaced += 1
+        self._note_change()
         self._admitted.clear()
 
-    @property
-    def changes(self) -> int:
-        """Grows with each change of users, policies, access keys and queues."""
-        return self._replaced + self._catalog.revision
+    def _note_change(self) -> None:
+        self.changes += 1
 
     def _admit(self, key: _Admitted) -> None:
         if len(self._admitted) >= _ADMITTED_MAX:

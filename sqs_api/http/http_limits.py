@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
+from collections import OrderedDict
 from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -26,7 +27,7 @@ class Refused(StrEnum):
     """Reasons to turn a connection or a request away."""
 
     CONNECTIONS = "connections"
-    """Too many connections are open."""
+    """Too many connections are open, and none is idle for long enough."""
     DESCRIPTORS = "descriptors"
     """The process has no file descriptor left; the client waits in the backlog for another
     attempt."""
@@ -49,7 +50,9 @@ class TimedOut(StrEnum):
     ANSWER = "answer"
     """Reading its answers."""
     IDLE = "idle"
-    """A further request; the usual end of a connection."""
+    """A request, or a further one; the usual end of a connection."""
+    ROOM = "room"
+    """The same, and another client needed the place."""
 
 
 class TooLarge(StrEnum):
@@ -104,10 +107,34 @@ class Places(Protocol):
         leave."""
 
 
+class MayGiveWay(Protocol):
+    """A connection that may have to end for a new one."""
+
+    @property
+    def active_at(self) -> int:
+        """Time of the last answer; 0 before the first."""
+
+    @property
+    def may_give_way(self) -> bool:
+        """True if nothing is under way, and was not just now."""
+
+    def give_way(self) -> None:
+        """End without a farewell, for which a client could let us wait."""
+
+
 class ServerState:
     """State that the connections of one server share."""
 
-    __slots__ = ("counters", "is_stopping", "limits", "memory", "places", "proxies", "seconds")
+    __slots__ = (
+        "counters",
+        "is_stopping",
+        "limits",
+        "memory",
+        "places",
+        "proxies",
+        "seconds",
+        "unserved",
+    )
 
     def __init__(
         self, limits: ListenerLimits, proxies: TrustedProxies, memory: RequestMemory
@@ -120,6 +147,8 @@ class ServerState:
         """Counted by the server's sweep, so that a pause of this process is not blamed on
         clients."""
         self.is_stopping = False
+        self.unserved: OrderedDict[MayGiveWay, None] = OrderedDict()
+        """Open connections that had no answer yet, oldest first, and some that had one since."""
         self.places: Places | None = None
         """None in the only process, and where connections stay where they are."""
 

@@ -26,6 +26,8 @@ _PAUSE_S = 0.25
 """Pause after a failed accept; without it, the waiting client would wake the loop again at once."""
 _HANDSHAKE_S = 10
 """A handshake is three short messages."""
+_HANDSHAKE_SPARED_S = 2.0
+"""Time after which one that is not over gives way to a new client."""
 _TLS_END_S = 5
 """Time for a client to answer the end of TLS."""
 _REPORT_S = 1.0
@@ -51,16 +53,19 @@ class Listener:
         *,
         connections_max: int,
         tls: Tls | None = None,
+        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`connect` makes the protocol of a connection."""
+        """`connect` makes the protocol of a connection. `make_room` ends one that is idle, and
+        returns False if none is."""
         self._connect = connect
         self._counters = counters
         self._connections_max = connections_max
         self._tls = tls
+        self._make_room = make_room
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
-        self._beginning: set[asyncio.Task[None]] = set()
-        """Connections whose handshake is not over."""
+        self._beginning: dict[asyncio.Task[None], float] = {}
+        """Connections whose handshake is not over, oldest first, and when it began."""
         self._taken = 0
         """Connections that were accepted and not refused at once."""
         self._failed = 0
@@ -95,7 +100,7 @@ class Listener:
             self._loop.remove_reader(listening)
             listening.close()
         self._sockets.clear()
-        for task in self._beginning:
+        for task in list(self._beginning):
             task.cancel()
 
     def _resume(self) -> None:
@@ -122,25 +127,46 @@ class Listener:
                 self._pause(error)
                 return
             client.setblocking(False)
-            if self.open_now >= self._connections_max:
+            if not self._has_room():
                 self._counters.refused[Refused.CONNECTIONS] += 1
                 _refuse(client, b"" if self._tls else _BUSY)
                 continue
-            self._start(client)
+            self._start(client, self._connect)
 
-    def take(self, client: socket.socket) -> None:
-        """Go on with a connection of another process, without TLS. One that has no room ends."""
-        if not self._accepts or self.open_now >= self._connections_max:
+    def take(self, client: socket.socket, connect: Callable[[], asyncio.Protocol]) -> None:
+        """Go on with a connection of another process, without TLS. One that has no room ends.
+        `connect` makes its protocol."""
+        if not self._accepts or not self._has_room():
             client.close()
             return
         client.setblocking(False)
-        self._start(client)
+        self._start(client, connect)
 
-    def _start(self, client: socket.socket) -> None:
+    def _has_room(self) -> bool:
+        """True if another connection may begin, for which an idle one may have to end."""
+        if self.open_now < self._connections_max:
+            return True
+        return self._end_old_handshake() or self._make_room()
+
+    def _end_old_handshake(self) -> bool:
+        """End the oldest one; False if none is under way for long."""
+        for task, begun_s in self._beginning.items():
+            if self._loop.time() - begun_s < _HANDSHAKE_SPARED_S:
+                return False
+            del self._beginning[task]
+            task.cancel()
+            self._counters.timeouts[TimedOut.HANDSHAKE] += 1
+            return True
+        return False
+
+    def _start(self, client: socket.socket, connect: Callable[[], asyncio.Protocol]) -> None:
         self._taken += 1
-        task = self._loop.create_task(self._begin(client))
-        self._beginning.add(task)
-        task.add_done_callback(self._beginning.discard)
+        task = self._loop.create_task(self._begin(client, connect))
+        self._beginning[task] = self._loop.time()
+        task.add_done_callback(self._begun)
+
+    def _begun(self, task: asyncio.Task[None]) -> None:
+        self._beginning.pop(task, None)
 
     @property
     def open_now(self) -> int:
@@ -148,12 +174,12 @@ class Listener:
         lost = self._counters.accepted - self._counters.connections
         return self._taken - self._failed - lost
 
-    async def _begin(self, client: socket.socket) -> None:
+    async def _begin(self, client: socket.socket, connect: Callable[[], asyncio.Protocol]) -> None:
         """Make the connection, which then runs independently."""
         is_made = False
         try:
             if self._tls is None:
-                await self._loop.connect_accepted_socket(self._connect, client)
+                await self._loop.connect_accepted_socket(connect, client)
                 is_made = True
             elif await self._speaks_tls(client):
                 await self._begin_tls(client, self._tls)

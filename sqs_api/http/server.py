@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, NamedTuple, cast
@@ -34,6 +35,8 @@ from sqs_api.settings.proxies import TrustedProxies
 LOCAL_HOST = "127.0.0.1"
 _SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
+_UNSERVED_AT_ONCE = 64
+"""Connections that are looked at when a new one needs a place."""
 _LOCAL_MAX = 64
 """Limit of connections to the local port."""
 _LOCAL_IDLE_S = 5
@@ -66,10 +69,54 @@ class SqsServer(web.Server):
         )
         self._gateway = gateway
         self.counters, self.memory = state.counters, state.memory
+        self._idle: deque[SqsConnection] | None = None
+        """Those that were idle when room was needed first in this second; None before that."""
 
     def __call__(self) -> SqsConnection:
         """The protocol of a new connection."""
         return SqsConnection(self, self._state, self._gateway, loop=self._loop, **self._kwargs)
+
+    def moved(self) -> SqsConnection:
+        """The protocol of a connection of another process."""
+        connection = self()
+        connection.was_served()
+        return connection
+
+    def make_room(self) -> bool:
+        """End the connection that is idle longest, first those without any request; False if there
+        is none.
+
+        The others are looked for once a second at most: with ten thousand that takes milliseconds.
+        """
+        if self._end_unserved():
+            return True
+        if self._idle is None:
+            self._idle = self._look_for_idle()
+        while self._idle:
+            connection = self._idle.popleft()
+            if connection.may_give_way:
+                connection.give_way()
+                return True
+        return False
+
+    def _end_unserved(self) -> bool:
+        """End the oldest connection without any request; False if none is found soon."""
+        unserved = self._state.unserved
+        for _ in range(min(len(unserved), _UNSERVED_AT_ONCE)):
+            connection, _ = unserved.popitem(last=False)
+            if connection.active_at:
+                continue
+            if connection.may_give_way:
+                connection.give_way()
+                return True
+            unserved[connection] = None
+        return False
+
+    def _look_for_idle(self) -> deque[SqsConnection]:
+        """In the order in which they give way; they are kept in the order in which they came."""
+        connections = cast(Iterable[SqsConnection], self._connections)
+        idle = [connection for connection in connections if connection.may_give_way]
+        return deque(sorted(idle, key=lambda connection: connection.active_at))
 
     def polls_not_waited(self) -> int:
         """See `Gateway`."""
@@ -78,6 +125,7 @@ class SqsServer(web.Server):
     async def sweep(self) -> None:
         """Hang up on clients that take too long; to be called once a second."""
         self._state.seconds += 1
+        self._idle = None
         for number, (connection, transport) in enumerate(list(self._connections.items()), 1):
             if connection in self._connections:  # it may have ended meanwhile
                 cast(SqsConnection, connection).end_if_overdue(transport)
@@ -193,7 +241,11 @@ class Server:
     ) -> int:
         """The port. Raises OSError, with nothing left open."""
         listener = Listener(
-            server, server.counters, connections_max=server.limits.connections_max, tls=tls
+            server,
+            server.counters,
+            connections_max=server.limits.connections_max,
+            tls=tls,
+            make_room=server.make_room,
         )
         try:
             port = listener.adopt(given) if given else await listener.open(host, port)
@@ -215,7 +267,7 @@ class Server:
     def take(self, client: socket.socket) -> None:
         """Go on with a connection of another process of this machine."""
         if self._listeners:
-            self._listeners[0].take(client)
+            self._listeners[0].take(client, self._servers[0].moved)
         else:
             client.close()
 

@@ -30,6 +30,9 @@ _HEAD_BYTES_MAX = 64 << 10
 connection."""
 _BUFFER_BYTES = 64 << 10
 """Bytes of an unread body that aiohttp keeps; at twice that it stops reading."""
+_SPARED_S = 2
+"""Seconds without a request after which a connection may have to give way: a request may cross our
+end of it."""
 _NEVER_S = 1e9
 """aiohttp's own timer of each connection does not end it: `SqsServer.sweep` does."""
 
@@ -44,6 +47,7 @@ class BoundedConnection(RequestHandler):
         "_begun_count",
         "_body",
         "_is_cut",
+        "_made_at",
         "_request",
         "_state",
         "_unread_bytes",
@@ -56,6 +60,7 @@ class BoundedConnection(RequestHandler):
         super().__init__(manager, keepalive_timeout=_NEVER_S, read_bufsize=_BUFFER_BYTES, **options)
         self._state = state
         # Instants are in the server's seconds; 0 is never.
+        self._made_at = 0
         self._active_at = 0
         """Time of the last answer."""
         self._begun_at = 0
@@ -84,11 +89,17 @@ class BoundedConnection(RequestHandler):
         super().connection_made(transport)
         self._state.counters.connections += 1
         self._state.counters.accepted += 1
+        self._made_at = self._state.seconds
+        self._state.unserved[self] = None
+
+    def was_served(self) -> None:
+        """Note that another process has answered requests of this connection."""
         self._active_at = self._state.seconds
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection no more."""
         self._state.counters.connections -= 1
+        self._state.unserved.pop(self, None)
         self._hold_unsent(0)
         super().connection_lost(exc)
 
@@ -221,9 +232,42 @@ class BoundedConnection(RequestHandler):
                     self.force_close()
                 else:
                     self._end_with(b"408 Request Timeout")
-        elif now - self._active_at > limits.idle_timeout_s:
+        elif self._is_idle_too_long(now):
             state.counters.timeouts[TimedOut.IDLE] += 1
             self.force_close()
+
+    def _is_idle_too_long(self, now: int) -> bool:
+        limits = self._state.limits
+        if self._active_at:
+            return now - self._active_at > limits.idle_timeout_s
+        return now - self._made_at > min(limits.request_timeout_s, limits.idle_timeout_s)
+
+    @property
+    def active_at(self) -> int:
+        """See `MayGiveWay`."""
+        return self._active_at
+
+    @property
+    def may_give_way(self) -> bool:
+        """See `MayGiveWay`."""
+        transport = self.transport
+        return not (
+            (self._active_at and self._state.seconds - self._active_at < _SPARED_S)
+            or self._begun_at
+            or self._request is not None
+            or self._is_our_turn()
+            or self._is_cut
+            or transport is None
+            or transport.is_closing()
+            or transport.get_write_buffer_size()
+        )
+
+    def give_way(self) -> None:
+        """See `MayGiveWay`."""
+        assert self.transport is not None
+        self._state.counters.timeouts[TimedOut.ROOM] += 1
+        self._is_cut = True
+        self.transport.abort()
 
     def _does_not_read(self, unread_bytes: int) -> bool:
         """True if the waiting bytes have left more slowly than the least rate since they were first

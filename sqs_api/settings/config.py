@@ -324,16 +324,17 @@ class _ServiceSettings(BaseModel):
     "https://app.example.com"; none by default. In open mode their pages need no keys."""
     connections_max: Annotated[int, Field(ge=1)] = 10_000
     """Open connections, about 10 KB each, 40 KB with TLS; fewer where the system allows fewer
-    files. Others get a 503."""
+    files. Above it the one that is idle longest ends, first those without any request; if none is
+    idle, new ones get a 503."""
     request_timeout_s: Annotated[int, Field(ge=1)] = 20
-    """Seconds in which a begun request must be complete, and in which a client must begin to read
-    its answers."""
+    """Seconds in which a connection must begin its first request, a begun request must be complete,
+    and a client must begin to read its answers."""
     client_bytes_per_s_min: Annotated[int, Field(ge=1)] = 16 << 10
     """Bytes a second a client must send and read at least once request_timeout_s is over: 7 MiB may
     take 8 minutes."""
     idle_timeout_s: Annotated[int, Field(ge=1)] = 120
-    """Seconds without a request after which a connection ends; longer than SDKs and balancers keep
-    one, so they end it."""
+    """Seconds without a further request after which a connection ends; longer than SDKs and
+    balancers keep one, so they end it."""
     request_memory_bytes: Annotated[int, Field(ge=8 << 20)] = 256 << 20
     """Bytes of requests above 16 KiB being received and answered, and of answers above that are not
     read, all clients together; then they get a retriable 503, receives RequestThrottled."""

@@ -81,7 +81,11 @@ async def listening(
     server = kind(service.gateway, service.pages, limits, TrustedProxies(proxies))
     service.servers.append(server)
     listener = Listener(
-        server, server.counters, connections_max=server.limits.connections_max, tls=tls
+        server,
+        server.counters,
+        connections_max=server.limits.connections_max,
+        tls=tls,
+        make_room=server.make_room,
     )
     port = Port(server, await listener.open("127.0.0.1", 0))
     try:

@@ -13,6 +13,7 @@ from aiohttp.web_request import BaseRequest
 
 from cluster.peers.peer_settings import Channel
 from sqs_api.http.http_limits import Leaving
+from sqs_api.http.listener import Listener
 from sqs_api.http.server import SqsServer
 from sqs_api.tests.serving import Client, Service, json_request, running, settled
 from sqs_api.workers.connection_places import ConnectionPlaces, Load
@@ -71,6 +72,23 @@ async def test_a_client_does_not_notice_that_its_connection_moves() -> None:
             await settled()
 
         assert (server.counters.connections, server.counters.accepted) == (1, 4)
+
+
+async def test_a_connection_that_moved_waits_for_requests_as_long_as_others() -> None:
+    async with running() as service:
+        server = SqsServer(service.gateway, _no_pages)
+        service.servers.append(server)
+        listener = Listener(server, server.counters, connections_max=1)
+        ours, theirs = socket.socketpair()
+        listener.take(theirs, server.moved)
+        client = Client(*await asyncio.open_connection(sock=ours))
+        await settled()
+
+        for _ in range(server.limits.idle_timeout_s):
+            await server.sweep()
+
+        assert (await client.ask(json_request("ListQueues"))).status == 200
+        await client.close()
 
 
 async def test_a_connection_that_nobody_takes_stays() -> None:

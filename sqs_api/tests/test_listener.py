@@ -6,18 +6,25 @@ import asyncio
 import errno
 import socket
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compat_tests.made_certificates import Authority
-from sqs_api.gateway.client import Client
+from sqs_api.gateway.client import Client as GatewayClient
 from sqs_api.gateway.exchange import Exchange
-from sqs_api.http.http_limits import ListenerLimits, Refused, descriptors_for_connections
+from sqs_api.http.http_limits import (
+    ListenerLimits,
+    Refused,
+    TimedOut,
+    descriptors_for_connections,
+)
 from sqs_api.http.listener import Listener
+from sqs_api.http.server import SqsServer
 from sqs_api.http.tls import Tls
-from sqs_api.tests.listening import listening
-from sqs_api.tests.serving import Service, json_request, settled, until
+from sqs_api.tests.listening import Port, listening
+from sqs_api.tests.serving import Client, Service, json_request, settled, until
 
 LIST = json_request("ListQueues")
 
@@ -25,7 +32,8 @@ LIST = json_request("ListQueues")
 async def test_connections_above_the_limit_get_503_and_the_others_go_on(service: Service) -> None:
     async with listening(service, limits=ListenerLimits(connections_max=2)) as port:
         clients = [await port.connect() for _ in range(2)]
-        await until(lambda: port.counters.connections == 2)
+        for client in clients:
+            assert (await client.ask(LIST)).status == 200
 
         refused = await port.connect()
         answer = await refused.answer()
@@ -38,6 +46,100 @@ async def test_connections_above_the_limit_get_503_and_the_others_go_on(service:
         await until(lambda: port.counters.connections == 1)
         assert (await (await port.connect()).ask(LIST)).status == 200
         assert port.counters.accepted == 3
+
+
+async def _poller(port: Port, url: str) -> Client:
+    """A client whose long poll waits."""
+    client = await port.connect()
+    await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
+    return client
+
+
+@pytest.mark.parametrize("with_short_cut", [True, False], ids=["short cut", "aiohttp"])
+async def test_idle_connections_give_way_to_new_clients(
+    service: Service, with_short_cut: bool
+) -> None:
+    """Those without a request first, then those that are idle longest; no request under way."""
+    url = await service.make_queue()
+    limits = ListenerLimits(connections_max=6)
+    async with listening(service, limits=limits, with_short_cut=with_short_cut) as port:
+        poller = await _poller(port, url)
+        begun = await port.connect()
+        await begun.send(LIST[:-5])
+        longer, shorter = await port.connect(), await port.connect()
+        assert (await longer.ask(LIST)).status == 200
+        await port.pass_seconds(1)
+        assert (await shorter.ask(LIST)).status == 200
+        await port.pass_seconds(2)
+        silent, last = await port.connect(), await port.connect()
+        await until(lambda: port.counters.connections == 6)
+
+        for given_way in (silent, last, longer, shorter):
+            client = await port.connect()
+            assert (await client.ask(LIST)).status == 200
+            assert await given_way.rest() == b""
+
+        assert (await (await port.connect()).answer()).status == 503, "all were used just now"
+        assert port.counters.refused[Refused.CONNECTIONS] == 1
+        assert port.counters.timeouts[TimedOut.ROOM] == 4
+        await begun.send(LIST[-5:])
+        assert (await begun.answer()).status == 200
+        await service.call("SendMessage", QueueUrl=url, MessageBody="x")
+        assert (await poller.answer()).json["Messages"][0]["Body"] == "x"
+
+
+async def test_idle_connections_are_looked_for_once_a_second(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    look = SqsServer._look_for_idle
+
+    def counted(server: SqsServer) -> Any:
+        looks.append(1)
+        return look(server)
+
+    monkeypatch.setattr(SqsServer, "_look_for_idle", counted)
+    async with listening(service, limits=ListenerLimits(connections_max=1)) as port:
+        assert (await (await port.connect()).ask(LIST)).status == 200
+        for _ in range(3):
+            assert (await (await port.connect()).answer()).status == 503
+        assert len(looks) == 1
+        await port.pass_seconds(2)
+
+        assert (await (await port.connect()).ask(LIST)).status == 200
+        assert len(looks) == 2
+
+
+async def test_a_flood_of_silent_connections_locks_nobody_out(service: Service) -> None:
+    async with listening(service, limits=ListenerLimits(connections_max=5)) as port:
+        for _ in range(40):
+            await port.connect()
+            await until(lambda: port.counters.connections <= 5)
+
+        assert (await (await port.connect()).ask(LIST)).status == 200
+        assert port.counters.refused[Refused.CONNECTIONS] == 0
+        assert port.counters.timeouts[TimedOut.ROOM] == 36
+
+
+async def test_handshakes_that_do_not_go_on_give_way(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    context = ssl.create_default_context(cafile=authority.file)
+    limits = ListenerLimits(connections_max=2)
+    async with listening(service, limits=limits, tls=Tls(*authority.sign("s"), None)) as port:
+        silent = [await port.connect() for _ in range(2)]
+        await settled()
+
+        refused = await port.connect()
+        assert await refused.rest() == b"", "handshakes that began just now are spared"
+        monkeypatch.setattr("sqs_api.http.listener._HANDSHAKE_SPARED_S", 0.0)
+        client = await port.connect(context)
+
+        assert (await client.ask(LIST)).status == 200
+        assert await silent[0].rest() == b""
+        assert port.counters.timeouts[TimedOut.HANDSHAKE] == 1
+        assert not silent[1].reader.at_eof()
 
 
 async def test_failed_handshakes_leave_room_for_others(
@@ -139,7 +241,7 @@ async def test_a_trusted_proxy_tells_the_clients_address_and_scheme(
     seen: list[tuple[str, bool]] = []
     begin = service.gateway.begin
 
-    def begin_noting(client: Client, *request: Any) -> Exchange:
+    def begin_noting(client: GatewayClient, *request: Any) -> Exchange:
         seen.append((client.source_ip, client.is_secure))
         return begin(client, *request)
 

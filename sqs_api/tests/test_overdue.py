@@ -102,22 +102,40 @@ async def test_idle_connection_ends_and_a_waiting_one_does_not(
     url = await service.make_queue()
     poll = json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20)
     async with listening(service, limits=LIMITS, with_short_cut=with_short_cut) as port:
-        silent, idle, poller = [await port.connect() for _ in range(3)]
+        idle, poller = [await port.connect() for _ in range(2)]
         await idle.ask(LIST)
         await poller.send(poll)
         await until(lambda: service.gateway.outstanding == 1)
 
         await port.pass_seconds(120)
-        assert port.counters.connections == 3
+        assert port.counters.connections == 2
         await port.pass_seconds(1)
 
-        assert await silent.rest() == await idle.rest() == b""
-        assert port.counters.timeouts[TimedOut.IDLE] == 2
+        assert await idle.rest() == b""
+        assert port.counters.timeouts[TimedOut.IDLE] == 1
         await port.pass_seconds(500)
         await service.call("SendMessage", QueueUrl=url, MessageBody="x")
         assert (await poller.answer()).json["Messages"][0]["Body"] == "x"
         await port.pass_seconds(120)
         assert (await poller.ask(LIST)).status == 200, "the wait counted as idle"
+
+
+@WAYS
+async def test_connection_without_a_request_ends_sooner(
+    service: Service, with_short_cut: bool
+) -> None:
+    async with listening(service, limits=LIMITS, with_short_cut=with_short_cut) as port:
+        silent, late = await port.connect(), await port.connect()
+        await until(lambda: port.counters.connections == 2)
+
+        await port.pass_seconds(20)
+        assert (await late.ask(LIST)).status == 200
+        await port.pass_seconds(1)
+
+        assert await silent.rest() == b""
+        assert port.counters.timeouts[TimedOut.IDLE] == 1
+        await port.pass_seconds(100)
+        assert (await late.ask(LIST)).status == 200
 
 
 @WAYS
