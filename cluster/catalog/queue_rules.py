@@ -438,11 +438,8 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
             raise QueueDoesNotExist(
                 f"Queue {kept.queue.name} was deleted after this purge; restore it first."
             )
-        if kept.queue.settings.fifo and kept.queue.parts:
-            raise UnsupportedOperation(  # a closed part may not get messages back
-                f"FIFO queue {kept.queue.name} had several parts when it was purged: its messages "
-                "cannot be restored."
-            )
+        if kept.obstacle is not None:
+            raise UnsupportedOperation(kept.obstacle)
         together = view.kept.together(kept)
         return Decision(set_state(together, KeptState.RESTORING).entries, successor.queue_id)
     queue = msgspec.structs.replace(kept.queue, version=kept.queue.version + 1)

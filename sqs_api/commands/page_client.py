@@ -79,15 +79,15 @@ class AdminClient:
         return named[0]
 
     def deleted_queues(self) -> list[dict[str, Any]]:
-        """The queues that can be restored, the latest first: `queue_id`, `account`, `region`,
-        `name`, `purged`, `messages`, `dead_letters`, `deleted_at_ms`,
-        `restorable_until_ms`."""
+        """The deleted and purged queues that are kept, the latest first: `queue_id`, `account`,
+        `region`, `name`, `purged`, `messages`, `dead_letters`, `deleted_at_ms`,
+        `restorable_until_ms`, `obstacle`."""
         names = ("queue_id", "account", "region", "name", "purged", "messages", "dead_letters")
-        times = ("deleted_at_ms", "restorable_until_ms")
+        rest = ("deleted_at_ms", "restorable_until_ms", "obstacle")
         found = self.ask("GET", "deleted-queues")
         if not isinstance(found, list):
             raise self._not_ours()
-        return [self._members(each, *names, *times) for each in found]
+        return [self._members(each, *names, *rest) for each in found]
 
     def remove_queue(self, how: str, account: str, region: str, name: str, *, force: bool) -> None:
         """Delete or purge a queue; `how` is "delete" or "purge"."""

@@ -57,7 +57,9 @@ def _line(kept: dict[str, Any]) -> str:
     at, until = (_time(kept[name]) for name in ("deleted_at_ms", "restorable_until_ms"))
     place = f"account {kept['account']} in {kept['region']}"
     messages = f"{kept['messages']} messages{_rescued(kept)}"
-    return f"{kept['name']}  {how} {at}, {messages}, until {until}, {place}"
+    lasts = f"until {until}" if kept["obstacle"] is None else "cannot be restored"
+    reason = "" if kept["obstacle"] is None else f": {kept['obstacle']}"
+    return f"{kept['name']}  {how} {at}, {messages}, {lasts}, {place}{reason}"
 
 
 def _rescued(kept: dict[str, Any]) -> str:

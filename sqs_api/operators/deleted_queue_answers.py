@@ -55,13 +55,15 @@ class ShownQueueId(TypedDict):
 
 class RestorableQueue(ShownQueueId):
     """A deleted queue, or the messages of a purged one; `dead_letters` of them are in its
-    dead-letter queue."""
+    dead-letter queue. `obstacle` is the reason if it cannot be restored."""
 
     purged: bool
     messages: int
     dead_letters: int
     deleted_at_ms: int
     restorable_until_ms: int
+    can_be_restored: bool
+    obstacle: str | None
 
 
 class KeptQueue(msgspec.Struct, forbid_unknown_fields=True):
@@ -77,7 +79,7 @@ class RestoredQueue(TypedDict):
 
 
 async def list_deleted_queues(context: OperatorContext, asked: Asked) -> list[RestorableQueue]:
-    """List deleted and purged queues that can be restored, the latest first."""
+    """List the deleted and purged queues whose messages are kept, the latest first."""
     deletions = context.deletions
     restorable = deletions.all()
     return [
@@ -88,6 +90,8 @@ async def list_deleted_queues(context: OperatorContext, asked: Asked) -> list[Re
             "dead_letters": rescued,
             "deleted_at_ms": kept.deleted_at_ms,
             "restorable_until_ms": deletions.restorable_until_ms(kept),
+            "can_be_restored": kept.obstacle is None,
+            "obstacle": kept.obstacle,
         }
         for kept, messages, rescued in zip(
             restorable, deletions.messages(restorable), deletions.rescued(restorable), strict=True

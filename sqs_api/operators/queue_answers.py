@@ -124,11 +124,13 @@ class QueuePage(TypedDict):
 
 
 class Purged(TypedDict):
-    """The messages of a purge, which can be restored."""
+    """The messages of a purge. `obstacle` is the reason if they cannot be restored."""
 
     queue_id: int
     purged_at_ms: int
     restorable_until_ms: int
+    can_be_restored: bool
+    obstacle: str | None
 
 
 class ShownTag(TypedDict):
@@ -241,6 +243,8 @@ def _purges(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> l
             "queue_id": kept.queue.queue_id,
             "purged_at_ms": kept.deleted_at_ms,
             "restorable_until_ms": context.deletions.restorable_until_ms(kept),
+            "can_be_restored": kept.obstacle is None,
+            "obstacle": kept.obstacle,
         }
         for kept in context.deletions.all()
         if kept.continued_as and kept.queue.arn == queue.arn

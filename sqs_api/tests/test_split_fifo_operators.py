@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from sqs_api.tests.commands import run
 from sqs_api.tests.operator_client import Operators
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until
@@ -129,3 +131,23 @@ async def test_messages_of_a_new_part_are_found_by_the_sequences_of_the_first(
     assert again == {"released": 0, "kept": 8}
     assert (deleted, undeleted) == ({"deleted": 8, "kept": 0}, {"undeleted": 8, "gone": 0})
     assert gone == {"deleted": 3, "kept": 0}
+
+
+async def test_its_purge_is_listed_as_one_that_cannot_be_restored(served: Served) -> None:
+    operators = Operators(served)
+    await served.call("PurgeQueue", QueueUrl="q.fifo")
+
+    (listed,) = await operators.seen("deleted-queues")
+    (purge,) = (await operators.seen("queues/q.fifo"))["purges"]
+    place = ("--data", served.data)
+    told = await asyncio.to_thread(run, "restore-queue", "--list", *place)
+    tried = await asyncio.to_thread(run, "restore-queue", "q.fifo", *place)
+
+    reason = (
+        "FIFO queue q.fifo had several parts when it was purged: its messages cannot be restored."
+    )
+    for shown in (listed, purge):
+        assert (shown["can_be_restored"], shown["obstacle"]) == (False, reason)
+    assert ", cannot be restored, " in told.out
+    assert told.out.endswith(f": {reason}\n")
+    assert (tried.status, reason in tried.err) == (2, True)

@@ -96,7 +96,8 @@ function cards(queue, history) {
 }
 
 /** A purge that can be taken back. */
-function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: until }, read, fail) {
+function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: until, obstacle }, read, fail) {
+  if (obstacle) return el("p", { class: "notice" }, el("span", {}, "Purged at ", time(at), `. ${obstacle}`));
   const undo = async () => {
     try {
       await post("deleted-queues/restore", { queue_id: id });
