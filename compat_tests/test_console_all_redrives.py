@@ -58,6 +58,11 @@ def test_a_running_redrive_fits_a_phone(browser: Any, opened: NodeProcess) -> No
     start_slowly(client, "steered-small")
     tab.go("/redrives")
     line = tab.page.locator("tbody tr").filter(has_text="steered-small-dead")
+    line.get_by_role("button", name="Pause", exact=True).click()
+    line.get_by_role("button", name="Go on", exact=True).wait_for()
+    for each in line.get_by_role("button").all():
+        seen = each.bounding_box()
+        assert seen["x"] + seen["width"] <= 390, each.inner_text()
     line.get_by_role("button", name="Cancel", exact=True).click()
     line.get_by_text("cancelled").wait_for()
 

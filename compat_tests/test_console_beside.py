@@ -108,3 +108,19 @@ def test_the_list_and_its_message_have_no_findings(browser: Any, filled: NodePro
     tab.page.get_by_role("heading", name="Timeline").wait_for()
 
     tab.check_looks(1440)
+
+
+def test_an_open_message_stays_where_the_window_becomes_narrow(
+    browser: Any, filled: NodeProcess
+) -> None:
+    tab = tab_of(browser, filled, PLACE, viewport=WIDE)
+    beside = tab.page.get_by_role("complementary", name="Message")
+    message_link(tab, 1).click()
+    beside.locator("pre.body").filter(has_text='"n": 1').wait_for()
+
+    assert tab.fits(1440, 1200, 900, 390)
+    expect(beside).to_be_in_viewport()
+    box = beside.bounding_box()
+    assert box["width"] <= 390
+    assert tab.page.locator("tbody tr").first.bounding_box()["y"] > box["y"] + box["height"]
+    assert tab.faults == []

@@ -79,6 +79,7 @@ def test_a_redrive_that_waits_is_told_of_on_another_screen(
     expect(told).to_contain_text("1 of 3 moved")
     tab.page.locator("#notices").get_by_role("link", name="Look").click()
     tab.page.get_by_role("heading", name="Redrive told-dead").wait_for()
+    expect(told).to_have_count(0)
 
     tab.press("Cancel")
     assert tab.faults == []

@@ -54,8 +54,9 @@ export function withMore(/** @type {Conditions} */ texts, /** @type {Conditions}
   return all;
 }
 
-/** These without one. */
+/** These without one, which may have been removed before. */
 export function without(/** @type {Conditions} */ texts, /** @type {string} */ name, /** @type {string} */ value) {
+  if (!(name in texts)) return texts;
   const { [name]: _, ...others } = texts;
   const left = each({ [name]: texts[name] }).map(([, one]) => one).filter((one) => one !== value);
   return SEVERAL.has(name) && left.length > 0 ? { ...others, [name]: left.join("\n") } : others;

@@ -37,14 +37,28 @@ export function watchRedrives(signal, onEnd) {
   });
 }
 
+/** True for the screens that say by themselves how a redrive is. */
+export function isShownAt(/** @type {string} */ hash, { queue }) {
+  const [path] = hash.slice(1).split("?");
+  return ["/redrives", `/queues/${queue}`, `/queues/${queue}/redrive`].includes(path);
+}
+
 function tell(redrive) {
   const text = `${redrive.queue}: redrive ${statusText(redrive)}, ${resultText(redrive)}.`;
-  const notices = document.getElementById("notices");
+  const told = new AbortController();
+  const end = () => {
+    shown.remove();
+    told.abort();
+  };
   const shown = el("p", { class: "notice actions" }, el("span", {}, text),
-    link("Look", `#/queues/${redrive.queue}/redrive`, { onclick: () => shown.remove() }),
-    canAsk() && button("Also on the desktop", () => Notification.requestPermission().then(() => shown.remove())));
-  notices?.append(shown);
-  setTimeout(() => shown.remove(), SHOWN_MS);
+    link("Look", `#/queues/${redrive.queue}/redrive`, { onclick: end }),
+    canAsk() && button("Also on the desktop", () => Notification.requestPermission().then(end)),
+    button("Close", end, { class: "small" }));
+  if (!isShownAt(location.hash, redrive)) {
+    document.getElementById("notices")?.append(shown);
+    addEventListener("hashchange", () => isShownAt(location.hash, redrive) && end(), { signal: told.signal });
+    setTimeout(end, SHOWN_MS);
+  }
   if ("Notification" in window && Notification.permission === "granted" && document.hidden)
     new Notification("Holdfast", { body: text, tag: redrive.id });
 }

@@ -444,7 +444,7 @@ test("a list of queues is the same as a command", () => {
 });
 
 const { hasText, merged } = await import("./static/tail.js");
-const { changesOf, toldOf } = await import("./static/watched_redrives.js");
+const { changesOf, isShownAt, toldOf } = await import("./static/watched_redrives.js");
 
 test("a tail has the newest first, each message once, and a bound", () => {
   const message = (id) => ({ message_id: id });
@@ -469,6 +469,13 @@ test("a redrive is told of once it waits, stops or ends, and not twice", () => {
   assert.deepEqual(changesOf(known(waits), [running]), []);
   assert.deepEqual(changesOf(known(running), [ended]), [ended]);
   assert.deepEqual(changesOf(known(ended), [ended]), []);
+});
+
+test("a redrive is not told of on the screens that show it", () => {
+  for (const place of ["#/redrives", "#/redrives?during=today", "#/queues/a", "#/queues/a/redrive?json=x"])
+    assert.ok(isShownAt(place, { queue: "a" }), place);
+  for (const place of ["", "#/queues", "#/queues/ab", "#/queues/a/messages", "#/queues/b/redrive"])
+    assert.ok(!isShownAt(place, { queue: "a" }), place);
 });
 
 const { crumbsOf } = await import("./static/crumbs.js");
@@ -614,6 +621,7 @@ test("several fields are compared, each once", () => {
   assert.deepEqual(withMore(both, { json: "a^=3" }), { json: "b=2\na^=3" });
   assert.deepEqual(without(both, "json", "a=1"), { json: "b=2" });
   assert.deepEqual(without({ json: "a=1", id: "7" }, "json", "a=1"), { id: "7" });
+  assert.deepEqual(without({ id: "7" }, "json", "a=1"), { id: "7" });
   assert.equal(filterText(both), 'a = "1", b = "2"');
 });
 
