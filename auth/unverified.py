@@ -15,6 +15,8 @@ _AUTHORIZATION = re.compile(rb"Credential=" + _CREDENTIAL.pattern)
 _REGION = re.compile(rb"[a-z0-9-]{1,32}")
 _LOOPBACK = re.compile(rb"(localhost|[a-z0-9.-]+\.localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?")
 _ACCOUNT = re.compile(r"[0-9]{12}")
+_READS = (b"GET", b"HEAD")
+"""Methods of requests to its own host in which a browser names no Origin."""
 
 
 def open_caller(
@@ -50,7 +52,7 @@ def _find_credential(target: bytes, authorization: bytes | None) -> re.Match[byt
 
 
 def refuse_browsers(
-    headers: Mapping[bytes, bytes], allowed: Collection[bytes] = frozenset()
+    method: bytes, headers: Mapping[bytes, bytes], allowed: Collection[bytes] = frozenset()
 ) -> None:
     """Refuse requests that a web page may have sent, unless its origin is allowed: without
     signatures, any page that a developer visits could empty their queues.
@@ -62,20 +64,23 @@ def refuse_browsers(
     if headers.get(b"origin") in allowed:
         return
     foreign = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
-    renamed = _may_be_browser(headers) and not _LOOPBACK.fullmatch(headers.get(b"host", b""))
+    renamed = _may_be_browser(method, headers) and not _LOOPBACK.fullmatch(
+        headers.get(b"host", b"")
+    )
     if foreign or renamed or b"origin" in headers:
         raise AccessDenied("Requests of web pages are refused in open mode.")
 
 
-def _may_be_browser(headers: Mapping[bytes, bytes]) -> bool:
+def _may_be_browser(method: bytes, headers: Mapping[bytes, bytes]) -> bool:
     """True for what a browser sends to a host of any name, also if the page sets its User-Agent.
 
-    A page can change Accept-Language but not leave it out. Node's fetch sends it, too, with a
+    A page can change Accept-Language but not leave it out. Some clients send it, too; so it counts
+    for reads only: with any other method a browser sends the Origin. Node's fetch sends a
     Sec-Fetch-Mode but no Sec-Fetch-Site: browsers send both or neither, and no page can set them.
     """
+    if headers.get(b"user-agent", b"").startswith(b"Mozilla/"):
+        return True
+    if method not in _READS:
+        return False
     is_node = b"sec-fetch-mode" in headers and b"sec-fetch-site" not in headers
-    return (
-        headers.get(b"user-agent", b"").startswith(b"Mozilla/")
-        or b"referer" in headers
-        or (b"accept-language" in headers and not is_node)
-    )
+    return b"referer" in headers or (b"accept-language" in headers and not is_node)

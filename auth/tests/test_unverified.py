@@ -33,7 +33,8 @@ NODE = {
     ],
 )
 def test_clients_and_an_address_typed_by_hand_are_served(headers: dict[bytes, bytes]) -> None:
-    refuse_browsers(headers)
+    for method in (b"GET", b"POST"):
+        refuse_browsers(method, headers)
 
 
 @pytest.mark.parametrize("site", [b"cross-site", b"same-site", b"same-origin"])
@@ -41,11 +42,11 @@ def test_pages_of_allowed_origins_are_served_and_those_of_others_are_not(site: b
     headers = {b"host": b"127.0.0.1:9324", b"user-agent": BROWSER, b"sec-fetch-site": site}
     allowed = frozenset((b"https://app.example",))
 
-    refuse_browsers(headers | {b"origin": b"https://app.example"}, allowed)
+    refuse_browsers(b"GET", headers | {b"origin": b"https://app.example"}, allowed)
 
     for origin in (b"https://evil.example", b"https://app.example.evil.example", b"null", b""):
         with pytest.raises(AccessDenied, match="web pages"):
-            refuse_browsers(headers | {b"origin": origin}, allowed)
+            refuse_browsers(b"GET", headers | {b"origin": origin}, allowed)
 
 
 @pytest.mark.parametrize(
@@ -70,4 +71,14 @@ def test_pages_of_allowed_origins_are_served_and_those_of_others_are_not(site: b
 )
 def test_what_a_web_page_may_have_sent_is_refused(headers: dict[bytes, bytes]) -> None:
     with pytest.raises(AccessDenied, match="web pages"):
-        refuse_browsers(headers)
+        refuse_browsers(b"GET", headers)
+
+
+@pytest.mark.parametrize(
+    "headers", [{b"accept-language": b"*"}, {b"referer": b"http://app.example/"}]
+)
+def test_other_clients_send_a_language_and_a_referer_too(headers: dict[bytes, bytes]) -> None:
+    """Deno's fetch has a language; a page's POST has an Origin."""
+    refuse_browsers(b"POST", headers | {b"host": b"queue.example:9324", b"user-agent": b"Deno/2"})
+    with pytest.raises(AccessDenied, match="web pages"):
+        refuse_browsers(b"POST", headers | {b"origin": b"http://queue.example:9324"})

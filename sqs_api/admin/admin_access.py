@@ -104,7 +104,7 @@ class AdminAccess:
         """Raise AccessDenied for requests from browsers and for unknown Host headers."""
         self.check_host(request)
         try:
-            refuse_browsers(request.headers)
+            refuse_browsers(request.method.encode(), request.headers)
         except AccessDenied:
             raise AccessDenied("Requests of web pages are refused.") from None
 

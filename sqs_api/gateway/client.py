@@ -42,7 +42,7 @@ def authentication(settings: Settings, verifier: Verifier, service: str = "") ->
     def authenticate(
         method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
     ) -> Caller:
-        refuse_browsers(headers, origins)
+        refuse_browsers(method, headers, origins)
         return claimed(method, target, headers)
 
     return authenticate

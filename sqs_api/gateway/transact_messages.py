@@ -31,6 +31,7 @@ from sqs_api.gateway.payload import PAYLOADS, Payload, Payloads
 from sqs_api.gateway.rates import Rates
 from sqs_api.protocol.codec import Wire, encode_error
 from sqs_api.protocol.json_codec import UNREADABLE, refusal
+from sqs_api.protocol.large_json import LARGE_BYTES, check_large
 from sqs_api.protocol.transact_shapes import (
     ACTION,
     ENTRIES_MAX,
@@ -150,6 +151,8 @@ class Transactions(OtherService):
         caller = request.caller
         if caller is None:
             caller = self._authenticate(method, target, headers, body, self._clock.wall_s())
+        if len(body) > LARGE_BYTES:
+            check_large(ACTION, body)
         try:
             asked = _decode(body or b"{}")
         except UNREADABLE as failure:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import msgspec
 
+from sqs_api.protocol.transact_shapes import ACTION, ENTRIES_MAX
 from visibility.contract import limits
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -46,16 +47,30 @@ class _Entry(_Attributed):
     def __post_init__(self) -> None:
         _Seen.entries += 1
         if _Seen.entries > _OBJECTS_MAX:
-            _refuse_entries()
+            _refuse_entries(limits.BATCH_ENTRIES_MAX)
 
 
 class _Batch(msgspec.Struct, rename="pascal"):
     entries: list[_Entry] | None = None
 
 
+class _Item(msgspec.Struct, rename="pascal"):
+    send: _Attributed | None = None
+
+    def __post_init__(self) -> None:
+        _Seen.entries += 1
+        if _Seen.entries > _OBJECTS_MAX:
+            _refuse_entries(ENTRIES_MAX)
+
+
+class _Transaction(msgspec.Struct, rename="pascal"):
+    transact_items: list[_Item] | None = None
+
+
 _SKIMS: dict[str, Callable[[bytes], object]] = {
     SendMessage.__name__: msgspec.json.Decoder(_Attributed).decode,
     SendMessageBatch.__name__: msgspec.json.Decoder(_Batch).decode,
+    ACTION: msgspec.json.Decoder(_Transaction).decode,
 }
 """Read what a send may have too much of. All else is skipped, which is fast: what they refuse, the
 decoder of the action refuses as early."""
@@ -79,10 +94,9 @@ def check_large(action: str, body: bytes) -> None:
         return  # the decoder of the action ends at the same place
 
 
-def _refuse_entries() -> NoReturn:
+def _refuse_entries(most: int) -> NoReturn:
     raise TooManyEntriesInBatchRequest(
-        f"Maximum number of entries per request are {limits.BATCH_ENTRIES_MAX}. "
-        f"You have sent more than {_OBJECTS_MAX}."
+        f"Maximum number of entries per request are {most}. You have sent more than {_OBJECTS_MAX}."
     )
 
 

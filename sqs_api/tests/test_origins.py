@@ -48,7 +48,7 @@ def _open(
     method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
 ) -> Caller:
     """As `Node` has it."""
-    refuse_browsers(headers, AllowedOrigins(ALLOWED).names)
+    refuse_browsers(method, headers, AllowedOrigins(ALLOWED).names)
     return open_authenticate(method, target, headers, body, now_s)
 
 

@@ -146,6 +146,7 @@ _REQUESTS = {
         {"Delete": {"QueueUrl": _URL, "ReceiptHandle": _HANDLE}},
     ),
     "a transaction of nothing": _transact(),
+    "a transaction of too many": _transact(*[{"Send": {}}] * 40_000),
     "a compressed body": _raw(b"{}" * 1000, **{"Content-Encoding": "gzip"}),
 }
 

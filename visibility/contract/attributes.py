@@ -134,6 +134,7 @@ ATTRIBUTES: dict[str, Attribute] = {
 }
 
 _COUNTERS = {name for name in ATTRIBUTES if name.startswith("Approximate")}
+_TEXT_LENGTH_MAX = 2_048  # characters; as AWS bounds the id of a key
 _DIGITS_MAX = 10  # characters of a number: enough for every range, and cheap for int()
 
 
@@ -239,8 +240,12 @@ def _normal(row: Attribute, text: str) -> str:
     if row.kind is Kind.BOOLEAN:
         return _boolean(row.name, text)
     if row.kind is Kind.POLICY and text:
+        if len(text) > limits.POLICY_BYTES_MAX and row.name != "Policy":  # that has its own refusal
+            raise _invalid(row.name)
         return row.checked(text)
-    if checked_utf8(text) is None or (row.kind is Kind.CHOICE and text not in row.choices):
+    if len(text) > _TEXT_LENGTH_MAX or checked_utf8(text) is None:
+        raise _invalid(row.name)
+    if row.kind is Kind.CHOICE and text not in row.choices:
         raise _invalid(row.name)
     return text
 

@@ -256,7 +256,7 @@ def test_a_redrive_allow_policy_comes_back_compact(given: str, compact: str) -> 
 
 
 def test_no_more_sources_are_read_than_a_redrive_allow_policy_may_have() -> None:
-    arns = [DLQ] * 10 + ["no ARN"] * 10_000
+    arns = [DLQ] * 10 + ["no ARN"] * 500
     text = json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": arns})
 
     with pytest.raises(errors.InvalidParameterValue) as refusal:
@@ -420,3 +420,18 @@ def test_tags_merge_keep_empty_values_and_are_bounded() -> None:
             checked_tags("q", {}, bad)
     with pytest.raises(errors.InvalidParameterValue, match=r"^Too many tags added for queue q\.$"):
         checked_tags("q", {str(n): "" for n in range(50)}, {"one more": ""})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("KmsMasterKeyId", "k" * 2049),
+        ("RedrivePolicy", '{"k":' + "[" * 8192 + "}"),
+        ("RedriveAllowPolicy", '{"redrivePermission":"allowAll"' + " " * 8192 + "}"),
+    ],
+)
+def test_a_long_text_is_refused_without_being_read_or_repeated(name: str, text: str) -> None:
+    with pytest.raises(
+        errors.InvalidAttributeValue, match=f"^Invalid value for the parameter {name}.$"
+    ):
+        initial_attributes("q", {name: text})

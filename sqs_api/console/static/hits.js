@@ -9,6 +9,7 @@ import { shownText } from "./unseen_characters.js";
 const PREVIEW = 300;
 const BEFORE = 16;
 const AFTER = 64;
+const MARKED_MAX = 1000;
 
 /** The places in a body that a filter asks for, as beginning and end. @returns {[number, number][]} */
 export function hitsOf(/** @type {string} */ body, /** @type {Conditions} */ filter) {
@@ -60,7 +61,7 @@ export function marked(/** @type {string} */ text, /** @type {[number, number][]
   /** @type {(part: string) => any} */ show = shownText) {
   const shown = [];
   let at = 0;
-  for (const [begin, end] of hits) {
+  for (const [begin, end] of hits.slice(0, MARKED_MAX)) {
     shown.push(show(text.slice(at, begin)), el("mark", {}, show(text.slice(begin, end))));
     at = end;
   }

@@ -3,6 +3,7 @@
 
 import { el } from "./dom.js";
 
+const NAMED_MAX = 1000;
 const LETTER = /^(\t|\n|\r\n)$/;
 const PICTURE = "\\p{Extended_Pictographic}(?:\\p{Emoji_Modifier}|\\uFE0F)?";
 /** Whole pictures and ends of lines, which are as they should be; else a character that is not seen. */
@@ -25,6 +26,10 @@ export function partsOf(/** @type {string} */ text) {
   let at = 0;
   for (const { 0: found, index } of text.matchAll(FOUND)) {
     if (LETTER.test(found) || !UNSEEN.test(found)) continue;
+    if (parts.length > NAMED_MAX) {
+      parts.push({ text: "…", name: "Characters that are not seen are not named from here on: there are too many." });
+      break;
+    }
     if (index > at) parts.push({ text: text.slice(at, index), name: "" });
     const number = `U+${(found.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
     parts.push({ text: number, name: NAMES[number] ?? (/\p{Cc}/u.test(found) ? "control character" : "character that is not seen") });

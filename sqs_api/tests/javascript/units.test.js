@@ -736,3 +736,12 @@ for (const [text, parts] of /** @type {[string, (string | string[])[]][]} */ ([
   ["👩\u200d", ["👩", ["U+200D", "zero-width joiner"]]],
 ])) test(`partsOf(${JSON.stringify(text)})`, () =>
   assert.deepEqual(partsOf(text).map(({ text: part, name }) => (name ? [part, name] : part)), parts));
+
+test("of many characters that are not seen only the first are named", () => {
+  const text = "a\u200B".repeat(50000);
+  const parts = partsOf(text);
+  assert.ok(parts.length < 1100);
+  const rest = parts.at(-1);
+  assert.equal(parts.at(-2).text, "…");
+  assert.ok(rest.name === "" && text.endsWith(rest.text));
+});
