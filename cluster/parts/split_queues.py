@@ -2,15 +2,15 @@
 
     send              the less busy of two open parts, drawn by chance, of this process's if it has
                       some and they are not much busier; a part that closed meanwhile answers Moved,
-                      and another one is drawn; so it is for what a full part refuses, of a batch
-                      for those entries; FIFO: `split_fifo_sends.py`
+                      and another one is drawn; so it is where nobody decides, and for what a full
+                      part refuses, of a batch for those entries; FIFO: `split_fifo_sends.py`
     receive           `split_receives.py`
     delete, change    the part that the handle names, then its heirs (`followed_receipts.py`);
                       batches are cut by part
     counters          all parts; the sum
 
 A request that was cut into others goes to the shards through the Router like any other, so what may
-have been decided is tried again at the same part.
+have been decided is tried again at the same part. A send that certainly was not is tried at others.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,6 +38,7 @@ from cluster.parts.part_requests import (
 )
 from cluster.parts.split_fifo_sends import SplitFifoSends
 from cluster.parts.split_receives import SplitReceive, SplitReceives
+from cluster.shards.answers import NotDecided
 from cluster.shards.router import Router
 from visibility.contract.errors import (
     Moved,
@@ -57,8 +59,32 @@ _SLACK, _FACTOR = 32, 4
 pass a send on costs a third of it."""
 _FULL_MAX = 4
 """Parts that a send asks which are full, before it is refused."""
+_UNDECIDED_MAX = 3
+"""Parts without anybody who decides that a send passes by, before it waits at one."""
 _ROUNDS_MAX = 3
 """Times that a send asks all parts that it knows: each round begins with the news of parts."""
+_SICK_MAX = 1_000
+_SICK_SHIFT = 124
+"""Of 128 bits by chance: a sick part is among those drawn from once in 16 times."""
+
+
+class _Draws(NamedTuple):
+    """The parts that a send was drawn for so far."""
+
+    rounds: int = 1
+    tried: frozenset[int] = frozenset()
+    """Ids of those that are closed or full."""
+    full: tuple[OverLimit, ...] = ()
+    """The refusals of those without room."""
+    undecided: frozenset[int] = frozenset()
+    """Ids of those that certainly did not decide it: nobody leads them, or can be reached."""
+
+    def past(self, queue_id: int, *full: OverLimit) -> _Draws:
+        """The same with a part that is closed, or `full`."""
+        return self._replace(tried=self.tried | {queue_id}, full=self.full + full)
+
+
+_NO_DRAWS = _Draws()
 
 
 class SplitQueues:
@@ -76,6 +102,8 @@ class SplitQueues:
         self._following = Following(router, view)
         self._sending = Counter[int]()
         """Sends under way by the id of the part."""
+        self._sick: set[int] = set()
+        """Ids of parts whose last send was not decided, or is not known to be."""
 
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         """See `Router.submit`; the request names the whole queue."""
@@ -87,7 +115,7 @@ class SplitQueues:
             self._receives.notice(request.queue)
             self._fifo_sends.begin(ticket)
         elif type(operation) in _SENDS:
-            self._send(ticket, frozenset(), 1)
+            self._send(ticket, _NO_DRAWS)
         else:
             self._act(request, on_answer)
         return ticket
@@ -122,14 +150,8 @@ class SplitQueues:
 
     # -- send --------------------------------------------------------------------------------------
 
-    def _send(
-        self,
-        ticket: Ticket,
-        tried: frozenset[int],
-        rounds: int,
-        full: Sequence[OverLimit] = (),
-    ) -> None:
-        """Send to a part that was not tried; `full` are the refusals of those without room."""
+    def _send(self, ticket: Ticket, draws: _Draws) -> None:
+        """Send to a part that was not drawn before."""
         queue = self._view.find(name_of(ticket.request.queue))
         if queue is None:
             self._answer_later(ticket, QueueDoesNotExist())
@@ -137,24 +159,32 @@ class SplitQueues:
         taking = [
             part
             for part in queue.all_parts()
-            if part.queue_id not in tried and (not part.parts or part.part.is_open)
+            if part.queue_id not in draws.tried and (not part.parts or part.part.is_open)
         ]
-        if full and (not taking or len(full) == _FULL_MAX):
-            self._answer_later(ticket, full[0])
+        if draws.full and (not taking or len(draws.full) == _FULL_MAX):
+            self._answer_later(ticket, draws.full[0])
             return
         if not taking:
-            self._send_again(ticket, rounds)
+            self._send_again(ticket, draws.rounds)
             return
+        submit = self._router.offer if len(taking) > 1 else self._router.submit
+        if draws.undecided:
+            others = [part for part in taking if part.queue_id not in draws.undecided]
+            taking = others or taking
+            if not others or len(draws.undecided) == _UNDECIDED_MAX:
+                submit = self._router.submit
         place = self._place_among(taking)
         self._sending[place.queue_id] += 1
         self._receives.notice(queue)
-        on_answer = partial(self._sent, ticket, tried, rounds, full, place.queue_id)
-        self._router.submit(to_part(ticket.request, place), on_answer)
+        on_answer = partial(self._sent, ticket, draws, place.queue_id)
+        submit(to_part(ticket.request, place), on_answer)
 
     def _place_among(self, taking: Sequence[QueueDefinition]) -> QueueDefinition:
         """The part for a send."""
-        near = [part for part in taking if self._router.leads(part.shard)]
         bits = self._bits128()
+        if self._sick and bits >> _SICK_SHIFT:
+            taking = [part for part in taking if part.queue_id not in self._sick] or taking
+        near = [part for part in taking if self._router.leads(part.shard)]
         place = self._less_busy(near or taking, bits)
         if near and len(near) < len(taking):
             other = self._less_busy(taking, bits >> 32)
@@ -172,29 +202,43 @@ class SplitQueues:
         return other if is_less else one
 
     def _sent(
-        self,
-        ticket: Ticket,
-        tried: frozenset[int],
-        rounds: int,
-        full: Sequence[OverLimit],
-        queue_id: int,
-        answer: Answer | QueueError,
+        self, ticket: Ticket, draws: _Draws, queue_id: int, answer: Answer | QueueError
     ) -> None:
         self._sending[queue_id] -= 1
         if not self._sending[queue_id]:
             del self._sending[queue_id]
-        if isinstance(answer, Moved | QueueDoesNotExist):  # that part decided nothing
-            self._send(ticket, tried | {queue_id}, rounds, full)
-        elif isinstance(answer, OverLimit):
-            self._send(ticket, tried | {queue_id}, rounds, (*full, answer))
+        if self._sick:
+            self._sick.discard(queue_id)
+        if isinstance(answer, QueueError):
+            self._refused(ticket, draws, queue_id, answer)
         elif isinstance(answer, SendMessageBatchResult) and (
             places := without_room(ticket.request, answer)
         ):
             on_rest = partial(self._sent_rest, ticket, answer, places)
             rest = Ticket(only(ticket.request, places), on_rest)
-            self._send(rest, tried | {queue_id}, rounds, (*full, OverLimit()))
+            self._send(rest, draws.past(queue_id, OverLimit()))
         else:
             ticket.on_answer(answer)
+
+    def _refused(self, ticket: Ticket, draws: _Draws, queue_id: int, refusal: QueueError) -> None:
+        if isinstance(refusal, Moved | QueueDoesNotExist):  # that part decided nothing
+            self._send(ticket, draws.past(queue_id))
+            return
+        if isinstance(refusal, OverLimit):
+            self._send(ticket, draws.past(queue_id, refusal))
+            return
+        if isinstance(refusal, ServiceUnavailable):
+            self._note_sick(queue_id)
+        if isinstance(refusal, NotDecided) and queue_id not in draws.undecided:
+            undecided = draws.undecided | {queue_id}
+            self._send(ticket, draws._replace(undecided=undecided))
+        else:
+            ticket.on_answer(refusal)
+
+    def _note_sick(self, queue_id: int) -> None:
+        if len(self._sick) >= _SICK_MAX:  # some are long gone
+            self._sick.clear()
+        self._sick.add(queue_id)
 
     @staticmethod
     def _sent_rest(
@@ -210,7 +254,7 @@ class SplitQueues:
         if rounds >= _ROUNDS_MAX:
             self._answer_later(ticket, ServiceUnavailable())
         else:
-            again = partial(self._send, ticket, frozenset(), rounds + 1)
+            again = partial(self._send, ticket, _Draws(rounds + 1))
             self._view.when_caught_up(again)
 
     # -- delete, change visibility -----------------------------------------------------------------

@@ -2,7 +2,8 @@
 
     submit → led here?  the shard's inbox
              else       encoded once, sent to the leader, with all others of this pass of the loop
-             no leader, not sent, not leader: held and tried again, for a bounded time
+             no leader, not sent, not leader: held and tried again, for a bounded time; a request
+                      that was offered is answered NotDecided, since another shard may get it
 
 Nothing waits on the way down. `peer_outcomes.py` says what may be tried again; only what may not,
 or not in time, is answered ServiceUnavailable. A receive that may have been decided by then is
@@ -143,6 +144,8 @@ class PeerRouter(Router):
         on_answer: OnAnswer,
         room: Room | None = None,
         age_ms: int = 0,
+        *,
+        is_offered: bool = False,
     ) -> Ticket:
         """See `Router`. `age_ms` is the time since a client sent the same request first, with the
         same id, if its answer did not arrive."""
@@ -154,6 +157,8 @@ class PeerRouter(Router):
             else:
                 ticket = self._begin_elsewhere(number, request, on_answer)
             if ticket is not None:
+                if is_offered:
+                    ticket.is_offered = True
                 return ticket
         give_up_s = now_s = self._monotonic_s()
         give_up_s += self._settings.hold_s
@@ -171,9 +176,14 @@ class PeerRouter(Router):
             give_up_s=give_up_s,
             wait_ends_s=wait_ends_s,
             is_retry=age_ms > 0,
+            is_offered=is_offered,
         )
         self._try(ticket)
         return ticket
+
+    @override
+    def offer(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        return self.submit(request, on_answer, is_offered=True)
 
     def _begin_here(
         self, lead: Lead, request: Request, on_answer: OnAnswer, room: Room | None
@@ -445,9 +455,11 @@ class PeerRouter(Router):
             else:
                 ticket.is_redone = True
                 self._view.when_caught_up(partial(self._redo, ticket))
-        elif self._monotonic_s() >= min(ticket.give_up_s, self._ends_s) or (
-            ticket.is_other and self._held.is_full
-        ):
+        elif self._monotonic_s() >= min(ticket.give_up_s, self._ends_s):
+            self._give_up(ticket, failure.reason)
+        elif ticket.is_offered and not (ticket.is_retry or ticket.hint):
+            self._answer_later(ticket, NotDecided())
+        elif ticket.is_other and self._held.is_full:
             self._give_up(ticket, failure.reason)
         elif ticket.hint:
             asyncio.get_running_loop().call_soon(self._try, ticket)

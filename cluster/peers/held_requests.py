@@ -40,6 +40,8 @@ class Routed(Ticket, eq=False):
     """True from a hint until it is held: two hosts may each take the other for the leader."""
     is_redone: bool = False
     """True once it was decided upon anew, with other definitions."""
+    is_offered: bool = False
+    """True if another shard may get it: unless a try may have been decided, it is not held."""
     undoes: bool = False
     """True if it undoes a receive: nobody waits for it."""
     hint: str = ""

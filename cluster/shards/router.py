@@ -62,6 +62,11 @@ class Router:
         """
         return self.shards[request.queue.shard].submit(request, on_answer, room=room)
 
+    def offer(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        """Submit a request that another shard may get as well: where it would be held although it
+        was certainly not decided, it is answered NotDecided."""
+        return self.submit(request, on_answer)
+
     def give_back(self, request: Request, received: Ticket | None) -> None:
         """Return messages that did not reach the client of this receive."""
         self.submit(request, lambda answer: None)

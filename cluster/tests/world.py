@@ -141,6 +141,7 @@ class World:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         remembers: bool = False,
+        number: int = 0,
     ) -> None:
         self.store = store or FragileStore(auto_sync=auto_sync)
         self.refuse_opening = 0
@@ -151,7 +152,7 @@ class World:
         """Answered requests, in order."""
         self.queues = AsSubmitted()
         self.shard = Shard(
-            0,
+            number,
             ShardParts(
                 open_store=self._open,
                 clock=clock or LoopClock(),

@@ -157,10 +157,11 @@ class ClusterSimulation(Simulation):
         self._counting_parts.add(asking)
         asking.add_done_callback(self._counting_parts.discard)
 
-    async def call_part(self, request: Request) -> Call:
+    async def call_part(self, request: Request, *, is_offered: bool = False) -> Call:
         """The same, of a part or of an unsplit queue."""
         await self.connected()
         call = Call(self.time.read())
+        call.is_offered = is_offered
         self._try(call, request, asyncio.get_running_loop().time() + _PATIENCE_S)
         return call
 
@@ -196,7 +197,9 @@ class ClusterSimulation(Simulation):
 
     def _again(self, call: Call, request: Request, until_s: float) -> None:
         loop = asyncio.get_running_loop()
-        if loop.time() < until_s:
+        if call.is_offered:
+            loop.call_soon(self._answer, call, NotDecided())
+        elif loop.time() < until_s:
             loop.call_later(self._chance.uniform(*_AGAIN_S), self._try, call, request, until_s)
         else:
             self._answer(call, ServiceUnavailable())

@@ -281,7 +281,9 @@ class FleetSimulation(ClusterSimulation):
         if isinstance(request.operation, UndoReceive):
             age_s = asyncio.get_running_loop().time() - self._undoing[request.request_id]
         self._routers[id(call)] = host.router
-        call.ticket = host.router.submit(request, on_answer, age_ms=ceil(age_s * 1000))
+        call.ticket = host.router.submit(
+            request, on_answer, age_ms=ceil(age_s * 1000), is_offered=call.is_offered
+        )
 
     def hang_up(self, call: Call) -> bool:
         """See Simulation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -236,11 +237,20 @@ class CheckedRouter:
 
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         """See `Router`."""
+        return self._renewed(request, on_answer, partial(self._router.submit, room=room))
+
+    def offer(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        """See `Router`."""
+        return self._renewed(request, on_answer, self._router.offer)
+
+    def _renewed(
+        self, request: Request, on_answer: OnAnswer, submit: Callable[[Request, OnAnswer], Ticket]
+    ) -> Ticket:
         renewed = self._known.renewed(request)
         if renewed is None:
             asyncio.get_running_loop().call_soon(on_answer, QueueDoesNotExist())
             return Ticket(request, on_answer)
-        return self._router.submit(renewed, on_answer, room)
+        return submit(renewed, on_answer)
 
     def give_back(self, request: Request, received: Ticket | None) -> None:
         """See `Router`."""

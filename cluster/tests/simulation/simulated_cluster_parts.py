@@ -38,8 +38,16 @@ class Leaders:
 
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         """See `Router.submit`."""
+        return self._ask(request, on_answer, is_offered=False)
+
+    def offer(self, request: Request, on_answer: OnAnswer) -> Ticket:
+        """See `Router.offer`."""
+        return self._ask(request, on_answer, is_offered=True)
+
+    def _ask(self, request: Request, on_answer: OnAnswer, *, is_offered: bool) -> Ticket:
         ticket = PartTicket(request, on_answer)
-        asking = asyncio.create_task(self._simulation.call_part(request))
+        calling = self._simulation.call_part(request, is_offered=is_offered)
+        asking = asyncio.create_task(calling)
         self._asking.add(asking)
         asking.add_done_callback(partial(self._asked, ticket))
         return ticket

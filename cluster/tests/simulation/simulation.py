@@ -54,6 +54,8 @@ class Call:
 
     def __init__(self, begun: float) -> None:
         self.begun = begun
+        self.is_offered = False
+        """True if another part may get it: it is not held while nobody decides it."""
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.ticket: Ticket | None = None
         self.early: Early | None = None
