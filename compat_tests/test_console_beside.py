@@ -124,3 +124,22 @@ def test_an_open_message_stays_where_the_window_becomes_narrow(
     assert box["width"] <= 390
     assert tab.page.locator("tbody tr").first.bounding_box()["y"] > box["y"] + box["height"]
     assert tab.faults == []
+
+
+@pytest.mark.parametrize("has_clipboard", [True, False], ids=["refused", "without-tls"])
+def test_a_body_is_copied_also_where_the_browser_has_no_clipboard(
+    browser: Any, filled: NodeProcess, has_clipboard: bool
+) -> None:
+    tab = tab_of(browser, filled, "/queues/beside-dead/messages/2")
+    if not has_clipboard:
+        tab.page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    body = tab.page.locator(".tabs").get_by_role("button", name="Copy")
+    body.click()
+    tab.see("Copied.")
+    expect(body).to_be_focused()
+    tab.go("/queues/beside-dead/messages")
+    tab.page.get_by_role("combobox", name="Filter").focus()
+    tab.page.keyboard.press("Control+V")
+
+    expect(tab.page.get_by_role("combobox", name="Filter")).to_have_value('{"n": 1}')
+    assert tab.faults == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -195,4 +196,24 @@ def test_a_redrive_that_waits_is_seen_first_and_a_mark_once(
     tab.go("/queues/waits-first-dead")
     tab.see("There are no messages.")
     expect(tab.page.locator("#view").get_by_text("waits for you")).to_have_count(0)
+    assert tab.faults == []
+
+
+def test_a_redrive_whose_target_is_deleted_says_why_it_failed(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "astray", *BODIES)
+    client.create_queue(QueueName="astray-target")
+    arn = "arn:aws:sqs:us-east-1:000000000000:astray-"
+    client.start_message_move_task(
+        SourceArn=f"{arn}dead", DestinationArn=f"{arn}target", MaxNumberOfMessagesPerSecond=1
+    )
+    client.delete_queue(QueueUrl="astray-target")
+    tab = tab_of(browser, opened, "/queues/astray-dead/redrive")
+    tab.see(re.compile("Failed.*: the queue they go to is gone or of another type"))
+    tab.go("/redrives")
+    line = tab.page.locator("tbody tr").filter(has_text="astray-dead")
+    line.get_by_text("the queue they go to is gone").wait_for()
+
     assert tab.faults == []

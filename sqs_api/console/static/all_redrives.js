@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { button, el, fill, link, row, table, time } from "./dom.js";
 import { count, nameOf, span, statusText } from "./format.js";
 import { editText, filterText } from "./filters.js";
+import { endText } from "./plan.js";
 import { resultText } from "./presets.js";
 import { controlButtons, undoOf } from "./redrive_controls.js";
 import { resource } from "./resource.js";
@@ -112,7 +113,7 @@ function endedRow(redrive, heard) {
     editText(redrive), redrive.reason];
   return row(ENDED, [
     queueOf(redrive),
-    `${statusText(redrive)}: ${resultText(redrive)}`,
+    `${statusText(redrive)}: ${endText(redrive)}`,
     redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
     what.filter(Boolean).join("; "),
     whoOf(redrive.started_by),

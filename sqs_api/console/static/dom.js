@@ -205,18 +205,36 @@ function confirmed(...[title, text, action, typed = ""]) {
   });
 }
 
+/** A button that copies a text, and says whether it did. */
+export function copyButton(/** @type {string} */ text, properties = {}) {
+  const copy = async () => {
+    const isDone = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    if (isDone || copiedBySelection(text)) notice("Copied.");
+    else notice("The browser does not let this page copy: select the text, and copy it yourself.", "error");
+  };
+  return button("Copy", copy, properties);
+}
+
+/** Pages that came without TLS have no clipboard: there a selection is copied. */
+function copiedBySelection(text) {
+  const focused = document.activeElement;
+  const selected = el("textarea", { class: "unseen" }, text);
+  document.body.append(selected);
+  selected.select();
+  const isDone = document.execCommand("copy");
+  selected.remove();
+  if (focused instanceof HTMLElement) focused.focus({ preventScroll: true });
+  return isDone;
+}
+
 /** The command that does the same, to copy. */
 export function command(...lines) {
   const text = lines.join("\n");
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    notice("Copied.");
-  };
   return el(
     "details",
     { class: "command" },
     el("summary", {}, "As a command"),
     el("pre", { tabindex: "0" }, text),
-    button("Copy", copy),
+    copyButton(text),
   );
 }

@@ -1,7 +1,7 @@
 // Access keys: their table, and the secret of a new one, which is shown once.
 import { post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, notice, row, submit, table, time } from "./dom.js";
+import { button, command, copyButton, el, field, fill, form, notice, row, submit, table, time } from "./dom.js";
 
 
 const COLUMNS = [["Access key", "name"], ["State", ""], ["Created", "wide"], ["Last used", "wide"],
@@ -126,11 +126,7 @@ function askForKey(place, { name, title, text = "", fields, action, same, make }
 export function showSecret(place, made) {
   const text = `export AWS_ACCESS_KEY_ID=${made.access_key_id}\n`
     + `export AWS_SECRET_ACCESS_KEY=${made.secret_access_key}`;
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    notice("Copied.");
-  };
-  const copying = button("Copy", copy, { class: "main" });
+  const copying = copyButton(text, { class: "main" });
   fill(place, el(
     "section",
     { class: "panel", "aria-label": "The new access key" },

@@ -4,7 +4,7 @@ import { addressOf, keep } from "./address.js";
 import { get, ofQueue } from "./api.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, link, notice, queueLink, time } from "./dom.js";
+import { button, command, copyButton, el, facts, fill, link, queueLink, time } from "./dom.js";
 import { compare, conditionsOf, each, REDRIVES } from "./filters.js";
 import { bytes, causeText, count, nameOf, pretty, span } from "./format.js";
 import { hitsOf, marked, markedValue } from "./hits.js";
@@ -162,13 +162,9 @@ export function bodyOf(message, /** @type {Record<string, string>} */ filter = {
     fill(shown, marked(text, hitsOf(text, filter)));
   }
   select(tabs[0], forms[0][1]);
-  const copy = async () => {
-    await navigator.clipboard.writeText(message.body);
-    notice("Copied.");
-  };
   return [
     el("h2", {}, "Body"),
-    el("p", { class: "tabs" }, tabs, button("Copy", copy)),
+    el("p", { class: "tabs" }, tabs, copyButton(message.body)),
     shown,
   ];
 }

@@ -3,6 +3,7 @@
 import { ofQueue, question } from "./api.js";
 import { el, link, row, table } from "./dom.js";
 import { bytes, count, nameOf } from "./format.js";
+import { resultText } from "./presets.js";
 
 const COLUMNS = [["To", "name"], ["Messages", "number"], ["Bytes", "number"], ["Note", ""]];
 const REASONS = {
@@ -14,7 +15,7 @@ const REASONS = {
   BodyIsNoObject: "their body is no JSON object, so it cannot be edited",
   EditedTooLong: "edited, they would be too long for their queue",
   InternalFailure: "damaged, or their group is",
-  "AWS.SimpleQueueService.NonExistentQueue": "their source is gone or of another type",
+  "AWS.SimpleQueueService.NonExistentQueue": "the queue they go to is gone or of another type",
   "KMS.AccessDeniedException": "under a key that is neither the queue's nor their source's",
   "KMS.DisabledException": "the key is disabled",
   "KMS.NotFoundException": "the key of the queue they go to is gone",
@@ -26,6 +27,11 @@ const WARNINGS = {
 
 export function reasonText(code) {
   return REASONS[code] ?? code;
+}
+
+/** What a redrive did, and why it failed, in a sentence. */
+export function endText(redrive) {
+  return resultText(redrive) + (redrive.failure ? `: ${reasonText(redrive.failure)}` : "");
 }
 
 /** Plan step by step; `show` gets the sums so far, and true while more steps follow. */

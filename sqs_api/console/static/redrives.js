@@ -5,8 +5,8 @@ import * as commands from "./commands.js";
 import { button, command, el, field, form, link, notice, patch, row, submit, table, time } from "./dom.js";
 import { editText, filterText } from "./filters.js";
 import { count, nameOf, statusText } from "./format.js";
-import { reasonText } from "./plan.js";
-import { LIMIT, limitOf, resultText } from "./presets.js";
+import { endText, reasonText } from "./plan.js";
+import { LIMIT, limitOf } from "./presets.js";
 import { controlButtons, undoOf } from "./redrive_controls.js";
 
 const COLUMNS = [
@@ -161,7 +161,7 @@ export class Redrives {
 function outcome(redrive) {
   const status = statusText(redrive);
   return el("p", { class: redrive.failure ? "notice warning" : "notice" },
-    el("strong", {}, `${status[0].toUpperCase()}${status.slice(1)}`), `: ${resultText(redrive)}.`);
+    el("strong", {}, `${status[0].toUpperCase()}${status.slice(1)}`), `: ${endText(redrive)}.`);
 }
 
 /** Messages that were looked at and did not move: those that do not match stay, too. */

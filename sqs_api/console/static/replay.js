@@ -8,6 +8,7 @@ import { button, command, el, field, fill, form, link, row, submit, table, time,
 import { FilterBox } from "./filter_box.js";
 import { ARCHIVED } from "./filters.js";
 import { bytes, count } from "./format.js";
+import { queueInput } from "./redrive_forms.js";
 import { resource } from "./resource.js";
 
 const COUNTS = ["messages", "bytes", "sealed", "damaged", "too_large"];
@@ -16,6 +17,7 @@ const LEFT_OUT = [["sealed", "sealed: the archive has them encrypted only"],
 const PLAN = [["To", "name"], ["Messages", "number"], ["Bytes", "number"], ["Sent", ""]];
 const COPIES = [["Original", "name"], ["Copy", "name"], ["Note", ""]];
 const SHOWN = 50;
+const NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue";
 
 /** @typedef {{sums: Record<string, number>, chosen: object | null, refusal?: string}} Counted `chosen` once all is counted */
 
@@ -23,7 +25,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
   const places = query.get("places")?.split(",") ?? null;
   const filter = new FilterBox(query, ARCHIVED, { label: "Only messages that match", placeholder: "all messages",
     changed: () => begin() });
-  const to = el("input", { value: query.get("to") ?? name, required: true, autocomplete: "off" });
+  const { input: to, names } = queueInput(() => true, { value: query.get("to") ?? name, required: true });
   const status = el("div", { role: "status" });
   const dryRun = resource({ what: "The dry run", ask: plan, show: showPlan, signal, fail });
   const start = button("Send copies", () => run().then(() => USED), { class: "main", disabled: true, busy: "Sending …" });
@@ -36,7 +38,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     places
       ? el("p", {}, `${count(places.length)} selected message${places.length === 1 ? "" : "s"}`)
       : el("div", { class: "field" }, el("span", {}, "Only messages that match"), filter.element),
-    el("div", { class: "search" }, field("To", to)),
+    el("div", { class: "search" }, field("To", to), names),
   );
   let isStopped = false;
   let rest = query.get("token"); // null at the beginning, and at the end
@@ -87,7 +89,8 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
       } while (token !== null);
     } catch (error) {
       if (error.status !== 404) throw error;
-      return { sums, chosen: null, refusal: error.message };
+      const isGone = error.code === NO_QUEUE;
+      return { sums, chosen: null, refusal: isGone ? `There is no queue ${chosen.to}: name another one, or create it.` : error.message };
     }
     return { sums, chosen };
   }

@@ -9,6 +9,7 @@ export class Refused extends Error {
   constructor(message, status, code = "", retryAfterS = 0) {
     super(code === NOT_SIGNED_IN ? "" : message);
     this.status = status;
+    this.code = code;
     this.retryAfterS = retryAfterS; // 0 if the same need not be tried again
     this.needsSignIn = code === NOT_SIGNED_IN || code === "SessionEnded";
   }

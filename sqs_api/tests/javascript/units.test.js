@@ -307,6 +307,16 @@ cases("resultText", resultText, [
   [{ moved: 3, to_move: 5, came_back: 0, stayed: 2, undone: { moved: 1 } }, "3 of 5 moved, 2 could not be moved, 1 returned by an undo"],
 ]);
 
+const { endText } = await import("./static/plan.js");
+
+test("a redrive that failed says why", () => {
+  const redrive = { moved: 3, to_move: 90, came_back: 0, stayed: 1, is_active: false };
+  const failure = "AWS.SimpleQueueService.NonExistentQueue";
+
+  assert.equal(endText({ ...redrive, failure }), "3 of 90 moved, 1 could not be moved: the queue they go to is gone or of another type");
+  assert.equal(endText({ ...redrive, failure: null }), "3 of 90 moved, 1 could not be moved");
+});
+
 test("presets fit the number of messages, and are told in sentences", () => {
   assert.deepEqual(PRESETS.careful.pace(4200), { rate: 50, ramp_s: 60, canary: 10, stop_after: 42 });
   assert.deepEqual(PRESETS.normal.pace(3), { rate: 200, stop_after: 1 });
