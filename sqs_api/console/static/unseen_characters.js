@@ -6,8 +6,17 @@ import { el } from "./dom.js";
 const NAMED_MAX = 1000;
 const LETTER = /^(\t|\n|\r\n)$/;
 const PICTURE = "\\p{Extended_Pictographic}(?:\\p{Emoji_Modifier}|\\uFE0F)?";
-/** Whole pictures and ends of lines, which are as they should be; else a character that is not seen. */
-const FOUND = new RegExp(`${PICTURE}(?:\\u200D${PICTURE})*|\\r\\n|[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}]`, "gu");
+const KEY = "[0-9#*]\\uFE0F?\\u20E3";
+const FLAG = "\\u{1F3F4}[\\u{E0020}-\\u{E007E}]+\\u{E007F}";
+/** Scripts whose letters are joined, or not, by what stands between them. */
+const JOINED = `[${["Arabic", "Syriac", "Mongolian", "Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada", "Malayalam",
+  "Sinhala"].map((name) => `\\p{Script=${name}}`).join("")}]`;
+/** Signs that one sees although they stand with those that one does not. */
+const SIGNS = "[\\u0600-\\u0605\\u06DD\\u070F\\u08E2\\u{110BD}]";
+/** What is as it should be: ends of lines, whole pictures, joined letters; else a character that is not seen. */
+const FOUND = new RegExp([FLAG, KEY, `${PICTURE}(?:\\u200D${PICTURE})*`, `${JOINED}[\\u200C\\u200D](?=${JOINED})`, `${SIGNS}+`, "\\r\\n",
+  "[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}]"].join("|"), "gu");
+const SEEN = new RegExp(`^${SIGNS}+$`, "u");
 const UNSEEN = /^[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]$/u;
 /** @type {Record<string, string>} */
 const NAMES = {
@@ -25,7 +34,7 @@ export function partsOf(/** @type {string} */ text) {
   const parts = [];
   let at = 0;
   for (const { 0: found, index } of text.matchAll(FOUND)) {
-    if (LETTER.test(found) || !UNSEEN.test(found)) continue;
+    if (LETTER.test(found) || SEEN.test(found) || !UNSEEN.test(found)) continue;
     if (parts.length > NAMED_MAX) {
       parts.push({ text: "…", name: "Characters that are not seen are not named from here on: there are too many." });
       break;

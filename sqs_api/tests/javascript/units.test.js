@@ -744,6 +744,9 @@ for (const [text, parts] of /** @type {[string, (string | string[])[]][]} */ ([
   ["\u{e0041}\ufe0f", [["U+E0041", "character that is not seen"], ["U+FE0F", "character that is not seen"]]],
   ["👩‍💻 ❤️ 👍🏽", ["👩‍💻 ❤️ 👍🏽"]],
   ["👩\u200d", ["👩", ["U+200D", "zero-width joiner"]]],
+  ["1\uFE0F\u20E3 \u{1F3F4}\u{E0067}\u{E0062}\u{E007F} \u0600", ["1\uFE0F\u20E3 \u{1F3F4}\u{E0067}\u{E0062}\u{E007F} \u0600"]],
+  ["می\u200Cخواهم", ["می\u200Cخواهم"]],
+  ["pay\u200Cload", ["pay", ["U+200C", "zero-width non-joiner"], "load"]],
 ])) test(`partsOf(${JSON.stringify(text)})`, () =>
   assert.deepEqual(partsOf(text).map(({ text: part, name }) => (name ? [part, name] : part)), parts));
 
