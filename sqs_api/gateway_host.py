@@ -143,7 +143,7 @@ class GatewayHost(NamedTuple):
             entropy=self.process.entropy,
             readiness=GatewayReadiness(self.fleet, self.transport),
         )
-        self.ids.set_result(RaisedIds(router.ask))
+        self.ids.set_result(RaisedIds(router.ask, lambda: catalog.times_restored))
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> _NoPoint:

@@ -124,6 +124,8 @@ class Catalog(QueueView):
         self._ids_raised = ids_raised
         self._all_heard = all_heard
         self._raised: set[int] = set()
+        self.times_restored = 0
+        """Counts the times that the records may have gone back to an older state of etcd."""
         """Shards for which it has returned."""
         self._choose = choose
         self._has_archive = has_archive
@@ -178,6 +180,9 @@ class Catalog(QueueView):
         self._listeners.append(listener)
 
     def _on_change(self, change: Change) -> None:
+        if change.revision < self.revision or change.revisions:  # etcd was restored, or may be
+            self.times_restored += 1
+            self._raised.clear()
         entries = dict(self._read(change.records))
         for queue_change in self.apply(change.revision, entries, change.revisions):
             for listener in self._listeners:
@@ -468,6 +473,17 @@ class Catalog(QueueView):
             decide = partial(later_parts.write_back, self, name, note)
             if decide().entries and (queue := await self._do(decide)) is not None:
                 written.append(queue)
+            elif refused := later_parts.refused_ids(self, name, note):
+                self._log.error(
+                    "parts_not_written_back",
+                    queue=note.name,
+                    account=note.account,
+                    queue_ids=refused,
+                    means="etcd was restored from before a change of this queue's parts, and other "
+                    "queues were given their ids since: the messages of these parts stay on disk "
+                    "and are not served",
+                    action="see 'An etcd from an old snapshot' in the runbook",
+                )
         return written
 
     async def delete_queue(self, queue: QueueDefinition, *, force: bool = False) -> None:

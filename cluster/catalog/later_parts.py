@@ -5,6 +5,9 @@
     the parts of an  those that a  the record is as the view shows it  a new leader
     older snapshot   shard noted   and older than the note             of that shard
 
+If another queue was given one of the noted ids since the snapshot, nothing is written: its messages
+would be mixed with those of the part. The leader says so; those of the part are not served.
+
 Attributes and tags stay those of the record. It gets the version in which the parts were noted: a
 shard that noted still later ones writes those. So all shards together arrive at the latest list, in
 whatever order they get leaders.
@@ -14,18 +17,19 @@ from __future__ import annotations
 
 import msgspec
 
-from cluster.catalog.catalog_records import LAST_ID, Entries, queue_key
+from cluster.catalog.catalog_records import LAST_ID, Entries, name_of, queue_key
 from cluster.catalog.queue_rules import Decision
 from cluster.catalog.queue_view import QueueView
+from visibility.contract.model import QueueDefinition
 from visibility.rows.row_values import NotedParts
 from visibility.rules.noted_parts import name_of_note, parts_of
 
 
 def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
     """The queue with the parts that a shard noted; nothing if they are not later than those of its
-    record, or it has none."""
-    queue = view.find((noted.account, noted.region, noted.name))
-    if queue is None or name_of_note(queue) != name or not noted.is_later(parts_of(queue)):
+    record, if it has none, or if other queues have their ids."""
+    queue = _older(view, name, noted)
+    if queue is None or _taken_ids(view, noted):
         return Decision({})
     changed = msgspec.structs.replace(
         queue,
@@ -37,8 +41,32 @@ def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
         number=noted.number,
         gone=noted.gone,
     )
-    entries: Entries = {queue_key((noted.account, noted.region, noted.name)): changed}
+    entries: Entries = {queue_key(name_of(queue)): changed}
     highest = max(part.queue_id for part in changed.all_parts())
     if highest > view.highest_queue_id:
         entries[LAST_ID] = highest
     return Decision(entries, changed.queue_id)
+
+
+def refused_ids(view: QueueView, name: bytes, noted: NotedParts) -> list[int]:
+    """The ids for which later parts are not written back: other queues have them."""
+    return [] if _older(view, name, noted) is None else _taken_ids(view, noted)
+
+
+def _older(view: QueueView, name: bytes, noted: NotedParts) -> QueueDefinition | None:
+    """The queue, if its parts are older than the noted ones."""
+    queue = view.find((noted.account, noted.region, noted.name))
+    if queue is None or name_of_note(queue) != name or not noted.is_later(parts_of(queue)):
+        return None
+    return queue
+
+
+def _taken_ids(view: QueueView, noted: NotedParts) -> list[int]:
+    name = (noted.account, noted.region, noted.name)
+    taken = []
+    for queue_id in sorted({noted.queue_id, *(part.queue_id for part in noted.parts)}):
+        kept, present = view.kept.get(queue_id), view.queue_of_id(queue_id)
+        others = (present, None if kept is None else kept.queue)
+        if any(other is not None and name_of(other) != name for other in others):
+            taken.append(queue_id)
+    return taken

@@ -112,18 +112,29 @@ class RaisedIds:
     """Asks each shard for an answer, once: only a leader that has raised its ids, and has written
     later parts back, gives one. Belongs to the event loop's thread."""
 
-    def __init__(self, ask: Callable[[Request], Awaitable[Answer]]) -> None:
-        """`ask` is `Router.ask`."""
+    def __init__(
+        self, ask: Callable[[Request], Awaitable[Answer]], times_restored: Callable[[], int]
+    ) -> None:
+        """`ask` is `Router.ask`. `times_restored` counts the times that etcd went back: since then
+        nobody has answered."""
         self._ask = ask
+        self._times_restored = times_restored
+        self._restored = times_restored()
         self._answered: set[int] = set()
         """Shards whose leader has answered."""
 
     async def wait(self, shards: Iterable[int]) -> None:
         """Wait for the leaders of these shards that have not answered yet. Raises
         ServiceUnavailable if one does not while the router holds the request."""
+        restored = self._times_restored()
+        if restored != self._restored:
+            self._restored = restored
+            self._answered.clear()
         for shard in sorted(set(shards) - self._answered):
             request = Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids")
             await self._ask(request)
+            if self._times_restored() != restored:
+                raise ServiceUnavailable()  # etcd went back meanwhile: ask all again
             self._answered.add(shard)
 
 

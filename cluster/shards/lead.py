@@ -50,6 +50,9 @@ from visibility.state.waiters import OnAnswer, Room, Ticket
 
 TURN_REQUESTS_MAX = 512
 """Requests of one Turn; bounds the time for which the event loop is held."""
+EVENTS_MAX = 200
+"""Events of one Entry of a start: a note of a queue's parts may have some 10 KiB, and an Entry ends
+at 8 MiB."""
 PASSES_MAX = 4
 """Passes of the event loop for which a Turn waits."""
 
@@ -147,8 +150,9 @@ class Lead:
             self._commit(begin(state, stamp, [unfinished[0]]), stamp)
         missed: list[Event] = [*unnoted_parts(state, number)]
         missed += unfinished_closings(state, now_ms, number)
-        if missed and self._takes is not _NOTHING:
-            self._commit(begin(state, stamp, missed), stamp)
+        for first in range(0, len(missed), EVENTS_MAX):
+            if self._takes is not _NOTHING:
+                self._commit(begin(state, stamp, missed[first : first + EVENTS_MAX]), stamp)
         self._plan_turn()
 
     def end_long_polls(self) -> None:

@@ -121,6 +121,17 @@ async def test_a_change_of_the_older_queue_does_not_keep_the_later_parts_away(
     assert written.attributes["VisibilityTimeout"] == "13"
 
 
+async def test_parts_whose_ids_another_queue_has_are_not_written_back(file: CatalogFile) -> None:
+    history = await history_of(file)
+    await restore(file, history[0])
+    other = await file.catalog.create_queue(owner("other"), {}, {})
+    assert other.queue_id in {part.queue_id for part in history[2].parts}
+
+    assert await file.catalog.write_back_parts(noted_by(history[2])) == []
+    assert file.catalog.queue(*owner("q")) == history[0]
+    assert file.catalog.queue_of_id(other.queue_id) == other
+
+
 async def test_another_queue_of_the_name_gets_no_parts(file: CatalogFile) -> None:
     history = await history_of(file)
     await file.catalog.delete_queue(history[-1])
