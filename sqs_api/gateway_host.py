@@ -142,6 +142,7 @@ class GatewayHost(NamedTuple):
             clock=self.process.clock,
             entropy=self.process.entropy,
             readiness=GatewayReadiness(self.fleet, self.transport),
+            shown_leader_of=self.fleet.leader_of,
         )
         self.ids.set_result(RaisedIds(router.ask))
         return router

@@ -248,8 +248,7 @@ class SplitFifoSends:
         as somebody does it is asked, since it closes when it hears of that: perhaps by asking."""
         if not part.part.drained_for(DRAINED_MS, int(self._wall_s() * 1000)):
             return False
-        router = self._router
-        return not (router.leads(part.shard) or router.is_led_elsewhere(part.shard))
+        return not self._router.has_leader(part.shard)
 
     async def _ask(self, request: Request) -> Answer:
         """Have a part decide. Raises QueueError."""
