@@ -115,7 +115,7 @@ class GatewayHost(NamedTuple):
 
     async def all_heard(self) -> None:
         """See `RaisedIds`: of all shards of the fleet."""
-        await (await self.ids).wait(chain.from_iterable(self.fleet.founded.values()))
+        await (await self.ids).wait_for_all(chain.from_iterable(self.fleet.founded.values()))
 
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shard for a new queue."""
