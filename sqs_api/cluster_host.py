@@ -86,7 +86,7 @@ class ClusterHost(NamedTuple):
 
     async def all_heard(self) -> None:
         """See `RaisedIds`: of all shards of the fleet."""
-        await (await self.ids).wait(chain.from_iterable(self._clusters().values()))
+        await (await self.ids).wait_for_all(chain.from_iterable(self._clusters().values()))
 
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shards for a new queue: those of the only cluster in turn, else one of a cluster of

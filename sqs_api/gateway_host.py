@@ -115,7 +115,7 @@ class GatewayHost(NamedTuple):
 
     async def all_heard(self) -> None:
         """See `RaisedIds`: of all shards of the fleet."""
-        await (await self.ids).wait(chain.from_iterable(self.fleet.founded.values()))
+        await (await self.ids).wait_for_all(chain.from_iterable(self.fleet.founded.values()))
 
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shard for a new queue."""
@@ -142,6 +142,7 @@ class GatewayHost(NamedTuple):
             clock=self.process.clock,
             entropy=self.process.entropy,
             readiness=GatewayReadiness(self.fleet, self.transport),
+            shown_leader_of=self.fleet.leader_of,
         )
         self.ids.set_result(RaisedIds(router.ask, lambda: catalog.times_restored))
         return router

@@ -95,7 +95,7 @@ async def move_part(
     `part` is a definition of `QueueDefinition.all_parts`, or an unsplit queue. Raises QueueError:
     see `part_rules.move_part`, and ServiceUnavailable for a shard without a leader.
     """
-    if not (router.leads(shard) or router.is_led_elsewhere(shard)):
+    if not router.has_leader(shard):
         raise ServiceUnavailable(f"Shard {shard} has no leader.")
     queue = catalog.queue(part.account, part.region, part.name)
     readings = await read_all_parts(router, queue, caller, request_id)

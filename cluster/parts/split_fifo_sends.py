@@ -37,15 +37,12 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.rules.earlier_parts import FindIds
-from visibility.rules.remembered_ids import REMEMBERED_MS
+from visibility.rules.remembered_ids import DRAINED_MS
 from visibility.state.waiters import Ticket
 
 _ROUNDS_MAX = 4
 """Times that a message is sent to the part that has its group, each after the news of parts."""
 _OVER_MAX = 10_000
-_IDS_OVER_MS = REMEMBERED_MS + 30_000
-"""Time after the start of draining from which on a part knows no ids. Half a minute: clocks of two
-hosts differ by 20 s at most, and the change of the record takes a moment."""
 
 _Known = Mapping[bytes, tuple[str, int]]
 """MessageId and sequence of the first message, by deduplication id."""
@@ -249,11 +246,9 @@ class SplitFifoSends:
     def _is_away(self, part: QueueDefinition) -> bool:
         """True if nobody leads a part which has drained for so long that it knows no ids. As long
         as somebody does it is asked, since it closes when it hears of that: perhaps by asking."""
-        since_ms = part.part.drains_since_ms
-        if not since_ms or self._wall_s() * 1000 < since_ms + _IDS_OVER_MS:
+        if not part.part.drained_for(DRAINED_MS, int(self._wall_s() * 1000)):
             return False
-        router = self._router
-        return not (router.leads(part.shard) or router.is_led_elsewhere(part.shard))
+        return not self._router.has_leader(part.shard)
 
     async def _ask(self, request: Request) -> Answer:
         """Have a part decide. Raises QueueError."""

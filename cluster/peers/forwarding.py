@@ -13,7 +13,7 @@ undone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import ceil, inf
 
@@ -92,9 +92,11 @@ class PeerRouter(Router):
         entropy: Entropy,
         refusal: RefusalOf = takes_all,
         readiness: Ready | None = None,
+        shown_leader_of: Callable[[int], str | None] | None = None,
     ) -> None:
         """`shards` are those of this host, whether it leads them or not. `readiness` is that of a
-        process without shards."""
+        process without shards; its `leaders` also name hosts that may know better, so
+        `shown_leader_of` has those alone that lead."""
         super().__init__(shards, refusal)
         self.forwarded = 0
         """Requests that were sent to another host, each attempt."""
@@ -103,6 +105,7 @@ class PeerRouter(Router):
         self._host = transport.host
         self._transport = transport
         self._leaders = leaders
+        self._shown_leader_of = shown_leader_of or leaders.leader_of
         self._view = view
         self._settings = settings
         self._monotonic_s = clock.monotonic_s
@@ -135,6 +138,10 @@ class PeerRouter(Router):
     @override
     def is_led_elsewhere(self, number: int) -> bool:
         return self._leaders.leader_of(number) not in (None, self._host)
+
+    @override
+    def has_leader(self, number: int) -> bool:
+        return self.leads(number) or self._shown_leader_of(number) not in (None, self._host)
 
     # -- down --------------------------------------------------------------------------------------
 

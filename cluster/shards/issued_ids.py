@@ -9,6 +9,7 @@ has the parts written back that its shard noted, where the records of queues are
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -26,6 +27,7 @@ from visibility.state.shard_state import ShardState
 _CALLER = Caller("", "", "raised-ids")
 _NO_QUEUES = ReadQueues()
 """The cheapest request that a leader decides."""
+_REFUSED_S = 60.0
 _NAMED = 100
 """Queues that a line of the log names."""
 
@@ -122,6 +124,7 @@ class RaisedIds:
         self._restored = times_restored()
         self._answered: set[int] = set()
         """Shards whose leader has answered."""
+        self._refused_until_s = 0.0
 
     async def wait(self, shards: Iterable[int]) -> None:
         """Wait for the leaders of these shards that have not answered yet. Raises
@@ -136,6 +139,23 @@ class RaisedIds:
             if self._times_restored() != restored:
                 raise ServiceUnavailable()  # etcd went back meanwhile: ask all again
             self._answered.add(shard)
+
+    async def wait_for_all(self, shards: Iterable[int]) -> None:
+        """The same before parts are changed. Once refused, it is for a minute without a question,
+        so that a planner does not wait for a shard that is away with each of its plans."""
+        loop, numbers = asyncio.get_running_loop(), set(shards)
+        silent = min(numbers - self._answered, default=None)
+        if silent is not None and loop.time() < self._refused_until_s:
+            raise ServiceUnavailable(_not_heard(silent))
+        try:
+            await self.wait(numbers)
+        except ServiceUnavailable as error:
+            self._refused_until_s = loop.time() + _REFUSED_S
+            raise ServiceUnavailable(_not_heard(min(numbers - self._answered))) from error
+
+
+def _not_heard(shard: int) -> str:
+    return f"Shard {shard} has not answered yet: parts are changed once each shard has. Try again."
 
 
 def _held(number: int, queue_id: int, issued: int) -> str:

@@ -54,6 +54,10 @@ class Router:
         """True if another host decides the requests of a shard, as far as this one knows."""
         return False
 
+    def has_leader(self, number: int) -> bool:
+        """True if this or another host leads a shard, as far as this one knows."""
+        return self.leads(number) or self.is_led_elsewhere(number)
+
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         """Have a request decided by its queue's shard. `room` is asked by a shard of this host.
 

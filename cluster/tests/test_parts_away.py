@@ -45,7 +45,7 @@ class _Fleet(Router):
         self.pair.queues.define(whole)
         self.away = False
         """Shard 0 does not answer."""
-        self.has_leader = True
+        self.is_led = True
         """Somebody leads it all the same, as far as the gateway knows."""
         self.now(0).submit(self._send_of(whole, "first"))
         self.pair.queues.define(self.opened)
@@ -66,7 +66,7 @@ class _Fleet(Router):
 
     @override
     def is_led_elsewhere(self, number: int) -> bool:
-        return number == 0 and self.has_leader
+        return number == 0 and self.is_led
 
     @override
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
@@ -111,7 +111,7 @@ class _Fleet(Router):
 async def test_a_send_waits_no_longer_than_ids_are_remembered_and_order_holds() -> None:
     fleet = _Fleet()
     assert isinstance(await fleet.send("first"), Deduplicated)
-    fleet.away, fleet.has_leader = True, False
+    fleet.away, fleet.is_led = True, False
     assert isinstance(await fleet.send("second"), ServiceUnavailable)
     await pass_time(OVER_S - 0.1)
     assert isinstance(await fleet.send("second"), ServiceUnavailable)
@@ -122,7 +122,7 @@ async def test_a_send_waits_no_longer_than_ids_are_remembered_and_order_holds() 
     assert not fleet.received(), "the group waits for the messages of the closed part"
 
     await pass_time(3_600)
-    fleet.away, fleet.has_leader = False, True
+    fleet.away, fleet.is_led = False, True
     assert not fleet.unlock()
     assert not fleet.received()
     fleet.pair.deliver()
@@ -135,7 +135,7 @@ async def test_a_send_waits_no_longer_than_ids_are_remembered_and_order_holds() 
 async def test_a_part_is_asked_as_long_as_somebody_leads_it(is_led: bool) -> None:
     """Perhaps it has not heard yet that it drains, and takes messages until it is asked."""
     fleet = _Fleet(drains_since_ms=START_MS if is_led else 0)
-    fleet.away, fleet.has_leader = True, is_led
+    fleet.away, fleet.is_led = True, is_led
     await pass_time(3_600)
 
     assert isinstance(await fleet.send("second"), ServiceUnavailable)

@@ -34,6 +34,7 @@ from visibility.tests import prepared
 
 _LARGE = 300_000
 """Bytes of a body: a page has two."""
+_OVER_MS = 630_000
 _OLD = 13
 """Id of the first part."""
 
@@ -76,13 +77,25 @@ class _Story:
 
     def change(self, to: int) -> None:
         """The groups go to a new part; the one before has not heard of it."""
-        draining = [msgspec.structs.replace(each, state=PartState.DRAINING) for each in self.parts]
+        draining = [
+            each
+            if not each.is_open
+            else msgspec.structs.replace(
+                each, state=PartState.DRAINING, drains_since_ms=self.pair.shards[0].now_ms
+            )
+            for each in self.parts
+        ]
         number = len(self.parts)
         self.parts = [*draining, Part(16 * number, _OLD + number, to)]
         version = self.bills.version + 1
         self.bills = msgspec.structs.replace(self.bills, parts=tuple(self.parts), version=version)
         for part in self.bills.all_parts():
             self.pair.queues.define(part)
+
+    def pass_ms(self, ms: int) -> None:
+        """Time goes on in all shards."""
+        for each in self.pair.shards:
+            each.now_ms += ms
 
     def remove_first(self) -> None:
         """The first part is gone."""
@@ -194,6 +207,58 @@ def test_an_id_that_a_part_in_between_knows_is_a_duplicate_too(to: int, is_gone:
     story.carry_all(to, 2)
 
     assert story.arrived().replace("t", "") == "12", "the other one is there, or on its way"
+
+
+@pytest.mark.parametrize("to", [0, 1], ids=["decider", "first"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["drains", "gone"])
+def test_a_part_in_between_that_is_away_is_not_waited_for_for_ever(to: int, is_gone: bool) -> None:
+    """Ten and a half minutes after it began to drain it knows no id that would count."""
+    story = _Story()
+    for name in "123":
+        story.accept(name, has_id=True)
+    story.change(2)
+    story.change(to)
+    if is_gone:
+        story.remove_first()
+    story.pass_ms(_OVER_MS)
+
+    for _ in range(5):
+        story.carry(1)
+        story.carry(to)
+
+    assert not story.pair.shards[0].state.outbox.departures
+    assert story.arrived() == "123"
+
+
+def test_a_part_in_between_is_waited_for_as_long_as_it_may_know_the_id() -> None:
+    story = _Story()
+    story.accept("x", size=1, has_id=True)
+    story.change(2)
+    story.change(0)
+    story.pass_ms(_OVER_MS - 1)
+
+    for _ in range(5):
+        story.carry(1)
+        story.carry(0)
+
+    assert not story.arrived()
+    story.carry_all(0, 2)
+    assert story.arrived() == "x"
+
+
+def test_a_part_of_which_the_record_does_not_say_since_when_it_drains_is_waited_for() -> None:
+    story = _Story()
+    story.accept("x", size=1, has_id=True)
+    story.change(2)
+    story.change(0)
+    story.parts = [msgspec.structs.replace(each, drains_since_ms=0) for each in story.parts]
+    story.change(1)
+    story.pass_ms(86_400_000)
+
+    for to in (1, 0, 1):
+        story.carry(to)
+
+    assert not story.arrived()
 
 
 def test_a_part_that_says_that_it_knows_no_such_id_takes_none_any_more() -> None:

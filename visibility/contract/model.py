@@ -6,7 +6,7 @@ milliseconds of the shard's clock), durations in `_ms`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -158,13 +158,19 @@ class QueueDefinition(msgspec.Struct, frozen=True):
             self.of_part(part) for part in self.parts if part.number < number and part.has(place)
         ]
 
-    def part_after(self, queue_id: int, group: bytes) -> QueueDefinition:
+    def part_after(
+        self, queue_id: int, group: bytes, is_over: Callable[[Part], bool]
+    ) -> QueueDefinition:
         """The part of a FIFO queue, perhaps a closed one, that took messages of the group next
-        after the one with this id, or after one that is gone; behind the last one, and without
-        parts, as `part_for`."""
+        after the one with this id, or after one that is gone, without those that are over; behind
+        the last one, and without parts, as `part_for`."""
         before = next((part.number for part in self.parts if part.queue_id == queue_id), -1)
         place = hash_of(group, self.receipt_key)
-        later = [part for part in self.parts if part.number > before and part.has(place)]
+        later = [
+            part
+            for part in self.parts
+            if part.number > before and part.has(place) and not is_over(part)
+        ]
         if not later:
             return self.part_for(group)
         return self.of_part(min(later, key=lambda part: part.number))

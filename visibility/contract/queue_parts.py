@@ -57,6 +57,10 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
         """True if it takes messages."""
         return self.state is PartState.OPEN
 
+    def drained_for(self, ms: int, now_ms: int) -> bool:
+        """True if it began to drain so long ago; False if that is not known."""
+        return bool(self.drains_since_ms) and now_ms >= self.drains_since_ms + ms
+
     def comes_before(self, other: Part) -> bool:
         """True if this part of a FIFO queue had groups that the other one has now."""
         return (

@@ -51,6 +51,7 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import closing, shares_out
+from visibility.rules.remembered_ids import over_at
 from visibility.rules.room import Room, takes
 from visibility.rules.send_order import SendGroup, group_of_arrival
 from visibility.rules.transfers import held_there
@@ -187,14 +188,14 @@ class _Accepting:
         known = self._shard.rows.remembered(part.queue_id, [deduplication], self._now_ms)
         return bool(known)
 
-    @staticmethod
-    def _is_asked_later(arrival: Arrival, target: QueueDefinition) -> bool:
+    def _is_asked_later(self, arrival: Arrival, target: QueueDefinition) -> bool:
         """True if a part before the target may know the id of a send."""
         if arrival.sent is None or not arrival.sent.deduplication or not target.parts:
             return False
         if arrival.queue_id == target.queue_id:
             return False
-        after = target.part_after(arrival.queue_id, arrival.message.group)
+        is_over = over_at(self._now_ms)
+        after = target.part_after(arrival.queue_id, arrival.message.group, is_over)
         return after.queue_id != target.queue_id
 
     def _send(self, arrival: Arrival, sent: SentElsewhere, target: QueueDefinition) -> None:

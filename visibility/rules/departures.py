@@ -45,6 +45,7 @@ from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import Settling
 from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
+from visibility.rules.remembered_ids import over_at
 from visibility.rules.send_order import InTurn, those_behind
 from visibility.rules.waiting_sends import (
     WAITING_BEHIND_MAX,
@@ -299,13 +300,13 @@ def _waits(shard: ShardState, departure: Departure) -> bool:
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
     """The departure to a part other than the one that refused it; None if none is known. One with a
-    deduplication id goes to all that may know it, in their order."""
+    deduplication id goes to all that may know one that counts, in their order."""
     queue = shard.definitions.queue_of_arn(departure.target_arn)
     group, refused_by = departure.arriving.group, departure.target_queue_id
     if queue is None:
         part = None
     elif departure.has_id:
-        part = queue.part_after(refused_by, group)
+        part = queue.part_after(refused_by, group, over_at(stamp.now_ms))
     else:
         part = open_part(shard, queue, stamp, group, refused_by)
     if part is None:

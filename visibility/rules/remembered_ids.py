@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 from typing_extensions import override
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.model import QueueDefinition
+from visibility.contract.queue_parts import Part
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import REMEMBERED, number_of, remembered_key, row_key, table_range
@@ -18,6 +21,17 @@ from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
+DRAINED_MS = REMEMBERED_MS + 30_000
+"""Time after the start of draining from which on a part that has heard of it knows no ids. Half a
+minute: clocks of two hosts differ by 20 s at most, and the change of the record takes a moment."""
+_SENT_BEFORE_MS = REMEMBERED_MS + DRAINED_MS
+
+
+def over_at(now_ms: int) -> Callable[[Part], bool]:
+    """Says of a part between two others if it knows no id that counts for a transaction's send,
+    whether or not it has heard that it drains: what it still knows it took five minutes after the
+    transaction, which was accepted before that part began to drain."""
+    return lambda part: not part.is_open and part.drained_for(_SENT_BEFORE_MS, now_ms)
 
 
 class DeduplicationRecorded(Event, frozen=True):

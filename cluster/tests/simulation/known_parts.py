@@ -264,9 +264,9 @@ class CheckedRouter:
         """See `Router`."""
         return self._router.leads(number)
 
-    def is_led_elsewhere(self, number: int) -> bool:
+    def has_leader(self, number: int) -> bool:
         """See `Router`."""
-        return self._router.is_led_elsewhere(number)
+        return self._router.has_leader(number)
 
     async def ask(self, request: Request) -> object:
         """See `Router`."""

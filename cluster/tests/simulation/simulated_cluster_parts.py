@@ -93,8 +93,8 @@ class Leaders:
         """See `Router.leads`: none is led by the gateway."""
         return False
 
-    def is_led_elsewhere(self, shard: int) -> bool:
-        """See `Router.is_led_elsewhere`."""
+    def has_leader(self, shard: int) -> bool:
+        """See `Router.has_leader`."""
         return self._simulation.clusters[shard].leading() is not None
 
 
