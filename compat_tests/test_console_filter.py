@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab, expect
-from compat_tests.console_world import make_dead_letters, sqs, tab_of
+from compat_tests.console_world import Held, make_dead_letters, sqs, tab_of
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess
 
@@ -273,4 +273,28 @@ def test_characters_that_are_not_seen_are_named_and_groups_of_a_fifo_queue_are_a
     value = tab.page.locator("dd").filter(has_text="admU+200Bin").locator(".unseen-character")
     expect(value).to_have_attribute("title", "zero-width space")
     assert tab.findings() == []
+    assert tab.faults == []
+
+
+def test_nothing_is_done_to_what_matched_an_older_filter(browser: Any, failed: NodeProcess) -> None:
+    tab = messages_of(browser, failed, "?json=error.type%3DTaxRate", viewport=WIDE)
+    matches(tab, "10 match")
+    remove = tab.page.get_by_role("button", name="Delete all that match")
+    remove.wait_for()
+    held = Held(tab, "**/api/queues/failed-dead/messages?*", "GET")
+    box(tab).fill("n = 1")
+    box(tab).press("Enter")
+    held.wait()
+    tab.page.locator(".resource[aria-busy=true]").wait_for()
+    place = tab.page.locator(".actions button", has_text="Delete").bounding_box()
+    asked = len(tab.requests)
+    tab.page.mouse.click(place["x"] + 5, place["y"] + 5)
+    held.end()
+    matches(tab, "1 match")
+    tab.answered()
+    remove.click()
+    tab.see("1 would be deleted")
+
+    counts = [each for each in tab.requests[asked:] if each.url.endswith("/matching/count")]
+    assert {each.post_data_json["filter"]["json"] for each in counts} == {"error.type=TaxRate\nn=1"}
     assert tab.faults == []

@@ -250,13 +250,16 @@ function plain(text) {
   return text.toLowerCase().replace(/[\s"]/g, "");
 }
 
+const HIDDEN = "(hidden)";
+
 /** A filter in a line, as it is shown with a redrive. */
 export function filterText(filter) {
   const texts = Object.entries(filter ?? {}).map(([name, value]) => [name, String(value)]);
   return each(Object.fromEntries(texts)).map(([name, value]) => conditionText(name, value)).join(", ");
 }
 
-/** The edit of a redrive in a line. */
+/** The edit of a redrive in a line. The service hides it from those who may not read bodies. */
 export function editText({ edit }) {
+  if (edit && HIDDEN in edit) return "edited (hidden)";
   return edit && `edit ${JSON.stringify(edit)}`;
 }

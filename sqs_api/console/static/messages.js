@@ -82,11 +82,11 @@ export async function showMessages(screen) {
       matching = { key, panel: new Matching(queue, conditions, signal, fail, again, state) };
     const { panel } = matching;
     const whole = Object.keys(conditions).length === 0; // a redrive of all names the queue again
-    return [
+    // they are of the older question until the newer one is answered
+    return el("div", { inert: list.state.isOther, "data-key": "matching" },
       el("p", { class: "actions" }, el("span", {}, "All that match:"),
         !whole && panel.redriveLinks("all that match"), panel.buttons("all that match")),
-      panel.place,
-    ];
+      panel.place);
   }
 
   /** The page at the token. A search goes on to the first match by itself. */

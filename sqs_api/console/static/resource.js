@@ -66,7 +66,7 @@ export class Resource {
 
 /** What failed, in a sentence; `what` is such as "The queues". */
 export function failureText(what, { failure, value, readAtMs }) {
-  const reason = `${what} cannot be read: ${lower(failure.message)}`;
+  const reason = `${what} cannot be read: ${lower(failure.message)}`.replace(/\w$/, "$&.");
   if (value === null) return reason;
   return `${reason} This is from ${new Date(readAtMs).toLocaleTimeString()}.`;
 }

@@ -7,7 +7,7 @@ process.env.TZ = "Europe/Stockholm"; // times are shown on the browser's clock
 globalThis.location = { origin: "https://queues.example" };
 
 const { backText, bothTimes, bytes, changedText, count, dayOf, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
-const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
+const { ARCHIVED, conditionsOf, conditionText, each, editText, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { sentUntilTaken } = await import("./static/wire.js");
 const { partsOf } = await import("./static/unseen_characters.js");
@@ -78,6 +78,8 @@ test("only a filter's conditions are read from an address", () => {
 
   assert.deepEqual(conditionsOf(query), { text: "boom", received_min: "3" });
   assert.equal(filterText({ text: "boom", received_min: 2 }), '"boom", receives >= 2');
+  assert.equal(editText({ edit: { retry: true } }), 'edit {"retry":true}');
+  assert.equal(editText({ edit: { "(hidden)": "(hidden)" } }), "edited (hidden)");
 });
 
 test("a difference keeps the lines of both texts in order", () => {
@@ -289,6 +291,7 @@ test("a failure is a sentence, with the time of what is shown still", () => {
   const said = failureText("The queues", { failure, value: [], readAtMs: 0 });
 
   assert.equal(failureText("The queues", { failure, value: null }), "The queues cannot be read: the service does not answer.");
+  assert.equal(failureText("The queues", { failure: { message: "User x may not" }, value: null }), "The queues cannot be read: user x may not.");
   assert.match(said, /^The queues cannot be read: the service does not answer\. This is from .+\.$/);
 });
 
