@@ -26,7 +26,7 @@ class _Shards:
 @virtual
 async def test_a_shard_that_is_away_is_asked_once_a_minute() -> None:
     shards = _Shards()
-    ids = RaisedIds(shards.ask)
+    ids = RaisedIds(shards.ask, lambda: 0)
     for _ in range(3):
         with pytest.raises(ServiceUnavailable, match="Shard 2 has not answered yet"):
             await ids.wait_for_all(range(3))
@@ -42,7 +42,7 @@ async def test_a_shard_that_is_away_is_asked_once_a_minute() -> None:
 @virtual
 async def test_new_queues_are_not_refused_for_a_minute() -> None:
     shards = _Shards()
-    ids = RaisedIds(shards.ask)
+    ids = RaisedIds(shards.ask, lambda: 0)
     with pytest.raises(ServiceUnavailable):
         await ids.wait_for_all(range(3))
     shards.away.clear()
