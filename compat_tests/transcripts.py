@@ -286,7 +286,13 @@ class Story:
 
     def _received(self, queue: str, members: Members) -> list[str]:
         lines = []
-        for message in self._call("ReceiveMessage", **members).get("Messages", []):
+        try:
+            answer = self._call("ReceiveMessage", **members)
+        except ClientError as error:
+            if "ReceiveRequestAttemptId" not in members:
+                raise
+            return [f"{_name(error.code)}: {error.message}"]
+        for message in answer.get("Messages", []):
             shown = message["Attributes"]
             delivery = f"{message['Body']}/{shown['ApproximateReceiveCount']}"
             self._handles[f"{queue} {delivery}"] = message["ReceiptHandle"]
