@@ -264,7 +264,7 @@ async def test_turns_end_earlier_over_small_segments() -> None:
     assert 10_000 < store.largest < 13_000
 
 
-# -- what a start commits ---------------------------------------------------------------------------
+# -- what a start commits --------------------------------------------------------------------------
 
 
 @virtual
