@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import structlog
@@ -50,9 +51,6 @@ from visibility.state.waiters import OnAnswer, Room, Ticket
 
 TURN_REQUESTS_MAX = 512
 """Requests of one Turn; bounds the time for which the event loop is held."""
-EVENTS_MAX = 200
-"""Events of one Entry of a start: a note of a queue's parts may have some 10 KiB, and an Entry ends
-at 8 MiB."""
 PASSES_MAX = 4
 """Passes of the event loop for which a Turn waits."""
 
@@ -148,11 +146,13 @@ class Lead:
         while self._takes is not _NOTHING and (unfinished := unfinished_purges(state)):
             # One at a time: the next may continue from its result.
             self._commit(begin(state, stamp, [unfinished[0]]), stamp)
-        missed: list[Event] = [*unnoted_parts(state, number)]
-        missed += unfinished_closings(state, now_ms, number)
-        for first in range(0, len(missed), EVENTS_MAX):
-            if self._takes is not _NOTHING:
-                self._commit(begin(state, stamp, missed[first : first + EVENTS_MAX]), stamp)
+        missed: Iterator[Event] = chain(
+            unnoted_parts(state, number), unfinished_closings(state, now_ms, number)
+        )
+        for first in missed:
+            if self._takes is _NOTHING:
+                break
+            self._commit(begin(state, stamp, chain([first], missed)), stamp)
         self._plan_turn()
 
     def end_long_polls(self) -> None:

@@ -17,18 +17,22 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_SELECTED_MAX
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import BrowsedPage, Deliveries, Progress
+from visibility.contract.queue_parts import Part, PartState
 from visibility.contract.results import (
     DeleteMessageBatchResult,
     SendMessageResult,
     StartMessageMoveTaskResult,
 )
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
+from visibility.rows.row_keys import NOTED_PARTS, PART, table_range
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected
 from visibility.rules.selected import DeleteSelected
 from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
 
 LARGE = "x" * ((1 << 20) - 10)
 MANY = 20
@@ -46,11 +50,12 @@ class MeasuringStore(FragileStore):
 
     def __init__(self) -> None:
         super().__init__(auto_sync=True)
-        self.largest = 0
+        self.largest = self.most_ids = 0
 
     def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
         assert len(body) < ENTRY_BYTES_MAX, f"an Entry of {len(body)} bytes"
         self.largest = max(self.largest, len(body))
+        self.most_ids = max(self.most_ids, len(queue_ids))
         super().append(body, queue_ids)
 
 
@@ -257,6 +262,33 @@ async def test_turns_end_earlier_over_small_segments() -> None:
 
     assert [one.refusal for one in asked] == [SendMessageResult] * 100
     assert 10_000 < store.largest < 13_000
+
+
+# -- what a start commits --------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.parametrize("turn_bytes_max", [10_000, CHANGED_BYTES_MAX])
+async def test_a_start_notes_and_closes_many_parts_in_several_entries(turn_bytes_max: int) -> None:
+    """As after an upgrade from a version that noted none."""
+    known = KnownQueues()
+    for number in range(3_000):
+        here, there = Part(0, 2 * number + 1, 0, PartState.DRAINING), Part(16, 2 * number + 2, 1)
+        whole = prepared.queue_named(f"q{number}", here.queue_id)
+        split = msgspec.structs.replace(whole, version=2, parts=(there, here), last_part=16)
+        known.define(split.of_part(here))
+    store = MeasuringStore()
+    store.turn_bytes_max = turn_bytes_max
+    world = await World(store=store, definitions=known).start()
+    await settled_long(world)
+
+    assert world.shard.ready
+    assert store.largest < turn_bytes_max
+    assert store.most_ids <= 1_000
+    assert len(state_of(world.shard).noted_parts) == 3_000
+    assert len(list(store.scan(*table_range(THE_SHARD, NOTED_PARTS)))) == 3_000
+    assert len(list(store.scan(*table_range(THE_SHARD, PART)))) == 3_000
+    await world.shard.stop()
 
 
 # -- an archive writes deleted messages again ------------------------------------------------------

@@ -37,7 +37,9 @@ class _Gateway:
             process=SimpleNamespace(clock=LoopClock(), entropy=CountingEntropy()),
             ids=asyncio.get_running_loop().create_future(),
         )
-        self.router: Router = GatewayHost.route(cast(Any, host), cast(Any, None), [])
+        self.router: Router = GatewayHost.route(
+            cast(Any, host), cast(Any, SimpleNamespace(times_restored=0)), []
+        )
 
 
 @pytest.mark.parametrize("reached", [{"c3-a"}, set()], ids=["one host", "no host"])
