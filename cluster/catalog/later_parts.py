@@ -8,6 +8,10 @@
 Attributes and tags stay those of the record. It gets the version in which the parts were noted: a
 shard that noted still later ones writes those. So all shards together arrive at the latest list, in
 whatever order they get leaders.
+
+Nothing is written if another queue has the id of one of the parts meanwhile: it was made in another
+cluster before the first of these shards got a leader. Its messages are served, those of the part are
+not.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import msgspec
 from cluster.catalog.catalog_records import LAST_ID, Entries, queue_key
 from cluster.catalog.queue_rules import Decision
 from cluster.catalog.queue_view import QueueView
+from visibility.contract.model import QueueDefinition
 from visibility.rows.row_values import NotedParts
 from visibility.rules.noted_parts import name_of_note, parts_of
 
@@ -25,7 +30,7 @@ def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
     """The queue with the parts that a shard noted; nothing if they are not later than those of its
     record, or it has none."""
     queue = view.find((noted.account, noted.region, noted.name))
-    if queue is None or name_of_note(queue) != name or not noted.is_later(parts_of(queue)):
+    if queue is None or not _is_later(queue, name, noted) or taken_ids(view, name, noted):
         return Decision({})
     changed = msgspec.structs.replace(
         queue,
@@ -42,3 +47,26 @@ def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
     if highest > view.highest_queue_id:
         entries[LAST_ID] = highest
     return Decision(entries, changed.queue_id)
+
+
+def taken_ids(view: QueueView, name: bytes, noted: NotedParts) -> list[int]:
+    """The ids of later parts that other queues have, or deleted ones that can be restored; none if
+    the parts are not later."""
+    queue = view.find((noted.account, noted.region, noted.name))
+    if queue is None or not _is_later(queue, name, noted):
+        return []
+    holders = {queue_id: _holder(view, queue_id) for queue_id in noted.queue_ids}
+    return sorted(
+        queue_id
+        for queue_id, holder in holders.items()
+        if holder is not None and name_of_note(holder) != name
+    )
+
+
+def _is_later(queue: QueueDefinition, name: bytes, noted: NotedParts) -> bool:
+    return name_of_note(queue) == name and noted.is_later(parts_of(queue))
+
+
+def _holder(view: QueueView, queue_id: int) -> QueueDefinition | None:
+    kept = view.kept.get(queue_id)
+    return view.queue_of_id(queue_id) or (None if kept is None else kept.queue)
