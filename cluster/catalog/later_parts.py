@@ -10,8 +10,8 @@ shard that noted still later ones writes those. So all shards together arrive at
 whatever order they get leaders.
 
 Nothing is written if another queue has the id of one of the parts meanwhile: it was made in another
-cluster before the first of these shards got a leader. Its messages are served, those of the part are
-not.
+cluster before the first of these shards got a leader. Its messages are served, those of the later
+parts are not.
 """
 
 from __future__ import annotations

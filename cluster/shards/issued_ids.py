@@ -106,8 +106,8 @@ async def raise_ids(
         queue_ids=unknown[:_NAMED],
         issued=issued,
         means=f"shard {number} holds queues, or messages on their way to queues, or knows parts of "
-        "queues, that etcd does not know: etcd was restored from an older snapshot. No new queue gets their ids; their "
-        "messages stay on disk and are not served",
+        "queues, that etcd does not know: etcd was restored from an older snapshot. No new queue "
+        "gets their ids; their messages stay on disk and are not served",
         action="make queues of later than the snapshot again, they are empty; see 'An etcd from "
         "an old snapshot' in the runbook",
     )

@@ -21,7 +21,6 @@ from visibility.contract.model import QueueDefinition
 from visibility.rows.row_values import NotedParts
 from visibility.rules.noted_parts import name_of_note, note_of
 from visibility.state.shard_state import ShardState
-from visibility.tests.prepared import KnownQueues
 
 
 @pytest.fixture
@@ -175,7 +174,7 @@ async def test_an_id_that_is_given_to_two_queues_is_found(
 async def test_a_leader_raises_the_ids_that_its_notes_name(file: CatalogFile) -> None:
     """Also those of other shards, and of queues that etcd has lost."""
     history = await history_of(file)
-    state = ShardState(KnownQueues())
+    state = ShardState()
     state.noted_parts = noted_by(history[2])
 
     assert known_ids(state) == set()
