@@ -378,6 +378,18 @@ class Catalog(QueueView):
                 action="set the policy again with the queue's ARN as their Resource",
             )
 
+    def _report_taken(self, noted: NotedParts, taken: Collection[int]) -> None:
+        queue = self.queue(noted.account, noted.region, noted.name)
+        self._log.error(
+            "parts_not_written_back",
+            queue=queue.arn,
+            queue_ids=taken,
+            means="etcd was restored from before a change of this queue's parts, and other queues "
+            "have got these ids of the parts since: the queue stays as etcd knows it, and the "
+            "messages of its later parts stay on disk and are not served",
+            action="see 'An etcd from an old snapshot' in the runbook",
+        )
+
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
 
@@ -467,23 +479,14 @@ class Catalog(QueueView):
 
     async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
         """Write back the parts of queues whose records are older than these notes; returns the
-        queues."""
+        queues. Parts with the id of another queue are not written, with an error in the log."""
         written: list[QueueDefinition] = []
         for name, note in noted.items():
             decide = partial(later_parts.write_back, self, name, note)
             if decide().entries and (queue := await self._do(decide)) is not None:
                 written.append(queue)
-            elif refused := later_parts.refused_ids(self, name, note):
-                self._log.error(
-                    "parts_not_written_back",
-                    queue=note.name,
-                    account=note.account,
-                    queue_ids=refused,
-                    means="etcd was restored from before a change of this queue's parts, and other "
-                    "queues were given their ids since: the messages of these parts stay on disk "
-                    "and are not served",
-                    action="see 'An etcd from an old snapshot' in the runbook",
-                )
+            elif taken := later_parts.taken_ids(self, name, note):
+                self._report_taken(note, taken)
         return written
 
     async def delete_queue(self, queue: QueueDefinition, *, force: bool = False) -> None:

@@ -11,6 +11,10 @@ would be mixed with those of the part. The leader says so; those of the part are
 Attributes and tags stay those of the record. It gets the version in which the parts were noted: a
 shard that noted still later ones writes those. So all shards together arrive at the latest list, in
 whatever order they get leaders.
+
+Nothing is written if another queue has the id of one of the parts meanwhile: it was made in another
+cluster before the first of these shards got a leader. Its messages are served, those of the later
+parts are not.
 """
 
 from __future__ import annotations
@@ -27,9 +31,9 @@ from visibility.rules.noted_parts import name_of_note, parts_of
 
 def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
     """The queue with the parts that a shard noted; nothing if they are not later than those of its
-    record, if it has none, or if other queues have their ids."""
-    queue = _older(view, name, noted)
-    if queue is None or _taken_ids(view, noted):
+    record, or it has none."""
+    queue = view.find((noted.account, noted.region, noted.name))
+    if queue is None or not _is_later(queue, name, noted) or taken_ids(view, name, noted):
         return Decision({})
     changed = msgspec.structs.replace(
         queue,
@@ -48,25 +52,24 @@ def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
     return Decision(entries, changed.queue_id)
 
 
-def refused_ids(view: QueueView, name: bytes, noted: NotedParts) -> list[int]:
-    """The ids for which later parts are not written back: other queues have them."""
-    return [] if _older(view, name, noted) is None else _taken_ids(view, noted)
-
-
-def _older(view: QueueView, name: bytes, noted: NotedParts) -> QueueDefinition | None:
-    """The queue, if its parts are older than the noted ones."""
+def taken_ids(view: QueueView, name: bytes, noted: NotedParts) -> list[int]:
+    """The ids of later parts that other queues have, or deleted ones that can be restored; none if
+    the parts are not later."""
     queue = view.find((noted.account, noted.region, noted.name))
-    if queue is None or name_of_note(queue) != name or not noted.is_later(parts_of(queue)):
-        return None
-    return queue
+    if queue is None or not _is_later(queue, name, noted):
+        return []
+    holders = {queue_id: _holder(view, queue_id) for queue_id in noted.queue_ids}
+    return sorted(
+        queue_id
+        for queue_id, holder in holders.items()
+        if holder is not None and name_of_note(holder) != name
+    )
 
 
-def _taken_ids(view: QueueView, noted: NotedParts) -> list[int]:
-    name = (noted.account, noted.region, noted.name)
-    taken = []
-    for queue_id in sorted({noted.queue_id, *(part.queue_id for part in noted.parts)}):
-        kept, present = view.kept.get(queue_id), view.queue_of_id(queue_id)
-        others = (present, None if kept is None else kept.queue)
-        if any(other is not None and name_of(other) != name for other in others):
-            taken.append(queue_id)
-    return taken
+def _is_later(queue: QueueDefinition, name: bytes, noted: NotedParts) -> bool:
+    return name_of_note(queue) == name and noted.is_later(parts_of(queue))
+
+
+def _holder(view: QueueView, queue_id: int) -> QueueDefinition | None:
+    kept = view.kept.get(queue_id)
+    return view.queue_of_id(queue_id) or (None if kept is None else kept.queue)

@@ -63,6 +63,11 @@ def known_ids(state: ShardState) -> set[int]:
     return state.queues.keys() | state.outbox.by_target.keys()
 
 
+def noted_ids(state: ShardState) -> set[int]:
+    """All parts of the queues whose parts the shard noted, on whatever shards they are."""
+    return {queue_id for note in state.noted_parts.values() for queue_id in note.queue_ids}
+
+
 def check_ids(number: int, queue_ids: Iterable[int], highest_queue_id: int) -> None:
     """Refuse queues of a shard above the last that the catalog issued. Raises CatalogOlder."""
     highest = max(queue_ids, default=0)
@@ -102,9 +107,9 @@ async def raise_ids(
         queues=len(unknown),
         queue_ids=unknown[:_NAMED],
         issued=issued,
-        means=f"shard {number} holds queues, or messages on their way to queues, that etcd does "
-        "not know: etcd was restored from an older snapshot. No new queue gets their ids; their "
-        "messages stay on disk and are not served",
+        means=f"shard {number} holds queues, or messages on their way to queues, or knows parts of "
+        "queues, that etcd does not know: etcd was restored from an older snapshot. No new queue "
+        "gets their ids; their messages stay on disk and are not served",
         action="make queues of later than the snapshot again, they are empty; see 'An etcd from "
         "an old snapshot' in the runbook",
     )

@@ -17,7 +17,14 @@ from contextlib import suppress
 import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
-from cluster.shards.issued_ids import check_ids, known_ids, learn_all, raise_ids, write_back
+from cluster.shards.issued_ids import (
+    check_ids,
+    known_ids,
+    learn_all,
+    noted_ids,
+    raise_ids,
+    write_back,
+)
 from cluster.shards.lead import Lead
 from cluster.shards.loading import load_healed
 from cluster.shards.shard_parts import ShardParts, TurnTimes
@@ -128,7 +135,8 @@ class Shard:
                     rows, state, last_stamp_ms = await load_healed(
                         store, parts.definitions, parts.sealing, self._log
                     )
-                await raise_ids(self.number, known_ids(state), catalog, self._log)
+                known = known_ids(state) | noted_ids(state)
+                await raise_ids(self.number, known, catalog, self._log)
             parts.clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, parts.entropy.bits128()) if parts.remembers else None
         state.waits.is_open = not self._stopping.is_set()

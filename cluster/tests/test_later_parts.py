@@ -8,15 +8,19 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from cluster.catalog import later_parts
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import LAST_ID, Entries, name_of, queue_key
 from cluster.catalog.part_rules import NewParts, add_parts
+from cluster.shards.issued_ids import known_ids, noted_ids
 from cluster.tests.catalog_file import CatalogFile, owner
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.rows.row_values import NotedParts
 from visibility.rules.noted_parts import name_of_note, note_of
+from visibility.state.shard_state import ShardState
 
 
 @pytest.fixture
@@ -141,6 +145,51 @@ async def test_another_queue_of_the_name_gets_no_parts(file: CatalogFile) -> Non
 
     assert await file.catalog.write_back_parts(noted_by(history[2])) == []
     assert file.catalog.queue(*owner("q")) == again
+
+
+async def ids_of_parts_are_of_one_queue(file: CatalogFile) -> None:
+    """Another cluster makes a queue before the shards of a split one have leaders."""
+    history = await history_of(file)
+    await restore(file, history[0])
+    other = await file.catalog.create_queue(owner("other"), {}, {})
+    assert other.queue_id in {part.queue_id for part in history[1].all_parts()}
+
+    with capture_logs() as lines:
+        assert await file.catalog.write_back_parts(noted_by(history[1])) == []
+    (line,) = [line for line in lines if line["event"] == "parts_not_written_back"]
+    assert (line["queue"], line["queue_ids"]) == (history[0].arn, [other.queue_id])
+    assert file.catalog.queue(*owner("q")) == history[0]
+    assert file.catalog.queue_of_id(other.queue_id) == other
+
+    await file.catalog.delete_queue(other)
+    assert await file.catalog.write_back_parts(noted_by(history[1])) == []
+    await file.reopen()
+    assert file.catalog.queue(*owner("q")) == history[0]
+
+
+async def test_an_id_that_another_queue_has_comes_back_to_no_part(file: CatalogFile) -> None:
+    file.restore_window_ms = 60_000
+    await file.reopen()
+    await ids_of_parts_are_of_one_queue(file)
+
+
+async def test_an_id_that_is_given_to_two_queues_is_found(
+    file: CatalogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(later_parts, "taken_ids", lambda view, name, noted: [])
+
+    with pytest.raises((AssertionError, ValueError)):
+        await ids_of_parts_are_of_one_queue(file)
+
+
+async def test_a_leader_raises_the_ids_that_its_notes_name(file: CatalogFile) -> None:
+    """Also those of other shards, and of queues that etcd has lost."""
+    history = await history_of(file)
+    state = ShardState()
+    state.noted_parts = noted_by(history[2])
+
+    assert known_ids(state) == set()
+    assert noted_ids(state) == {part.queue_id for part in history[2].all_parts()}
 
 
 class Unheard:

@@ -83,6 +83,11 @@ class NotedParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number: int = 0
     gone: tuple[GonePart, ...] = ()
 
+    @property
+    def queue_ids(self) -> set[int]:
+        """The ids of all parts."""
+        return {self.queue_id, *(part.queue_id for part in self.parts)}
+
     def has_same_parts(self, other: NotedParts) -> bool:
         """True if these are those others, whatever was changed beside."""
         mine, others = (self.parts, self.gone), (other.parts, other.gone)
