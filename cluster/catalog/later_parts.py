@@ -5,9 +5,6 @@
     the parts of an  those that a  the record is as the view shows it  a new leader
     older snapshot   shard noted   and older than the note             of that shard
 
-If another queue was given one of the noted ids since the snapshot, nothing is written: its messages
-would be mixed with those of the part. The leader says so; those of the part are not served.
-
 Attributes and tags stay those of the record. It gets the version in which the parts were noted: a
 shard that noted still later ones writes those. So all shards together arrive at the latest list, in
 whatever order they get leaders.
