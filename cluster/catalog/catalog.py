@@ -124,9 +124,9 @@ class Catalog(QueueView):
         self._ids_raised = ids_raised
         self._all_heard = all_heard
         self._raised: set[int] = set()
+        """Shards for which it has returned."""
         self.times_restored = 0
         """Counts the times that the records may have gone back to an older state of etcd."""
-        """Shards for which it has returned."""
         self._choose = choose
         self._has_archive = has_archive
         self._written = self._shown_by_others = 0

@@ -10,9 +10,8 @@ from msgspec import Meta
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, LIST_QUEUES, REDRIVE_MESSAGES, Route
-from sqs_api.operators.filter_fields import may_read
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.redrive_answers import tasks_of
+from sqs_api.operators.redrive_answers import may_read_all, tasks_of
 from sqs_api.operators.shown_queues import EMPTY
 from sqs_api.operators.shown_redrives import ShownRedrive, shown_redrive
 from visibility.contract.model import QueueDefinition
@@ -87,15 +86,17 @@ async def list_all_redrives(
     them."""
     queues, is_complete = await _redriven(context, asked, window)
     found: list[tuple[QueueDefinition, MoveTask]] = []
+    reads: dict[int, bool] = {}
     for queue in queues:
         tasks, is_whole = await _tasks(context, asked, queue, window)
         found += ((queue, task) for task in tasks)
+        reads[queue.queue_id] = may_read_all(context, asked, queue, tasks)
         is_complete = is_complete and is_whole
     found.sort(key=lambda each: (not each[1].is_active, -each[1].started_at_ms))
     return {
         "redrives": [
             {
-                **shown_redrive(task, None, reads=_reads(context, asked, queue)),
+                **shown_redrive(task, None, reads=reads[queue.queue_id]),
                 "queue": queue.name,
                 "may_redrive": asked.may(REDRIVE_MESSAGES, queue.name),
             }
@@ -109,10 +110,6 @@ async def list_all_redrives(
         "left_out": max(0, len(found) - _SHOWN_MAX),
         "is_complete": is_complete,
     }
-
-
-def _reads(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> bool:
-    return may_read(asked, queue, context.catalog.dead_letter_sources(queue))
 
 
 async def _redriven(
