@@ -28,9 +28,9 @@ from visibility.rules.noted_parts import name_of_note, parts_of
 
 def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
     """The queue with the parts that a shard noted; nothing if they are not later than those of its
-    record, or it has none."""
-    queue = view.find((noted.account, noted.region, noted.name))
-    if queue is None or not _is_later(queue, name, noted) or taken_ids(view, name, noted):
+    record, if it has none, or if other queues have their ids."""
+    queue = _older(view, name, noted)
+    if queue is None or _taken(view, name, noted):
         return Decision({})
     changed = msgspec.structs.replace(
         queue,
@@ -52,19 +52,24 @@ def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
 def taken_ids(view: QueueView, name: bytes, noted: NotedParts) -> list[int]:
     """The ids of later parts that other queues have, or deleted ones that can be restored; none if
     the parts are not later."""
+    return [] if _older(view, name, noted) is None else _taken(view, name, noted)
+
+
+def _older(view: QueueView, name: bytes, noted: NotedParts) -> QueueDefinition | None:
+    """The queue of a note, if its parts are older than the noted ones."""
     queue = view.find((noted.account, noted.region, noted.name))
-    if queue is None or not _is_later(queue, name, noted):
-        return []
+    if queue is None or name_of_note(queue) != name or not noted.is_later(parts_of(queue)):
+        return None
+    return queue
+
+
+def _taken(view: QueueView, name: bytes, noted: NotedParts) -> list[int]:
     holders = {queue_id: _holder(view, queue_id) for queue_id in noted.queue_ids}
     return sorted(
         queue_id
         for queue_id, holder in holders.items()
         if holder is not None and name_of_note(holder) != name
     )
-
-
-def _is_later(queue: QueueDefinition, name: bytes, noted: NotedParts) -> bool:
-    return name_of_note(queue) == name and noted.is_later(parts_of(queue))
 
 
 def _holder(view: QueueView, queue_id: int) -> QueueDefinition | None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from auth.auth_errors import MissingAuthenticationToken
-from auth.caller import Caller
 from auth.identities import Identities, User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, read_policy
 from cluster.keys.key_owners import Grant
+from sqs_api.tests.callers import authenticate
 from sqs_api.tests.serving import ACCOUNT, REGION, Answer, Service, json_request, running
 
 OTHER = "2" * 12
@@ -28,20 +27,10 @@ NOT_GRANTED = (
 )
 
 
-def _authenticate(
-    method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
-) -> Caller:
-    """Trusts the header `who`: an account and, after a slash, a user."""
-    account, _, user = headers.get(b"who", b"").decode().partition("/")
-    if not account:
-        raise MissingAuthenticationToken
-    return Caller(account, REGION, "AIDA" + user.upper(), "AKIA", user or None)
-
-
 @pytest_asyncio.fixture
 async def service() -> AsyncIterator[Service]:
     """Each of two accounts has a key `orders`."""
-    async with running(authenticate=_authenticate, enforced=True) as parts:
+    async with running(authenticate=authenticate, enforced=True) as parts:
         for account in (ACCOUNT, OTHER):
             await parts.keyring.add("orders", account)
         yield parts

@@ -4,7 +4,6 @@
 import { el } from "./dom.js";
 
 const NAMED_MAX = 1000;
-const LETTER = /^(\t|\n|\r\n)$/;
 const PICTURE = "\\p{Extended_Pictographic}(?:\\p{Emoji_Modifier}|\\uFE0F)?";
 const KEY = "[0-9#*]\\uFE0F?\\u20E3";
 const FLAG = "\\u{1F3F4}[\\u{E0020}-\\u{E007E}]+\\u{E007F}";
@@ -14,10 +13,8 @@ const JOINED = `[${["Arabic", "Syriac", "Mongolian", "Devanagari", "Bengali", "G
 /** Signs that one sees although they stand with those that one does not. */
 const SIGNS = "[\\u0600-\\u0605\\u06DD\\u070F\\u08E2\\u{110BD}]";
 /** What is as it should be: ends of lines, whole pictures, joined letters; else a character that is not seen. */
-const FOUND = new RegExp([FLAG, KEY, `${PICTURE}(?:\\u200D${PICTURE})*`, `${JOINED}[\\u200C\\u200D](?=${JOINED})`, `${SIGNS}+`, "\\r\\n",
-  "[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}]"].join("|"), "gu");
-const SEEN = new RegExp(`^${SIGNS}+$`, "u");
-const UNSEEN = /^[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]$/u;
+const FOUND = new RegExp([FLAG, KEY, `${PICTURE}(?:\\u200D${PICTURE})*`, `${JOINED}[\\u200C\\u200D](?=${JOINED})`, `${SIGNS}+`, "\\t|\\r?\\n",
+  "(?<unseen>[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}])"].join("|"), "gu");
 /** @type {Record<string, string>} */
 const NAMES = {
   "U+00AD": "soft hyphen", "U+061C": "Arabic letter mark", "U+200B": "zero-width space", "U+200C": "zero-width non-joiner",
@@ -33,8 +30,8 @@ export function partsOf(/** @type {string} */ text) {
   /** @type {{text: string, name: string}[]} */
   const parts = [];
   let at = 0;
-  for (const { 0: found, index } of text.matchAll(FOUND)) {
-    if (LETTER.test(found) || SEEN.test(found) || !UNSEEN.test(found)) continue;
+  for (const { 0: found, index, groups } of text.matchAll(FOUND)) {
+    if (!groups?.unseen) continue;
     if (parts.length > NAMED_MAX) {
       parts.push({ text: "…", name: "Characters that are not seen are not named from here on: there are too many." });
       break;
