@@ -172,11 +172,15 @@ def live_bytes(data: Path, *, is_closed: bool) -> dict[str, list[Span]]:
     seen: set[int] = set()
     for file in sorted(path for path in data.rglob("*") if path.is_file()):
         row = next((row for row in ROWS if file.match(row.pattern)), None)
-        status = file.stat()
-        if row is None or file.match(_REBUILT) or not status.st_size or status.st_ino in seen:
+        if row is None or file.match(_REBUILT):
+            continue
+        try:
+            status = file.stat()
+            parts = row.parts(file) if status.st_size and status.st_ino not in seen else {}
+        except FileNotFoundError:  # a running service removes files meanwhile
             continue
         seen.add(status.st_ino)
-        for kind, spans in row.parts(file).items():
+        for kind, spans in parts.items():
             if not (is_closed and kind in LOG):
                 found.setdefault(kind, []).extend(Span(file, *span) for span in spans)
     live = {kind: [span for span in of if span.begin < span.end] for kind, of in found.items()}
