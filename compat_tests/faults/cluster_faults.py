@@ -60,7 +60,7 @@ from compat_tests.faults.run import CommandLine, Result, endpoint_of, say, statu
 from compat_tests.faults.sdk import protocols
 from compat_tests.faults.traffic import Traffic
 from compat_tests.fleet_process import FleetProcess
-from compat_tests.node_process import freeze, wait_until_gone
+from compat_tests.node_process import children_of, freeze, wait_until_gone
 from compat_tests.workers import worker_in
 
 FILE_SYSTEM = "ext4"
@@ -171,8 +171,10 @@ def flip_a_bit(run: Run) -> str:
     while host == GATEWAY:  # it has no rows
         host = _drawn(run)
     with run.parts.not_starting(run.cluster.pid):
-        pid = run.parts.signal(host, signal.SIGKILL)
-        wait_until_gone(pid)
+        pid = run.parts.signal(host, signal.SIGSTOP)
+        for each in (*children_of(pid), pid):  # workers would go on for a moment
+            os.kill(each, signal.SIGKILL)
+            wait_until_gone(each)
         spans = live_bytes(run.parts.data / host, is_closed=False)
         kind = run.chance.choice(sorted(spans.keys() - APART))
         damage(run.parts.data / host, spans, run.chance, kind, "flip")

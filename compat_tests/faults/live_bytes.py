@@ -166,11 +166,17 @@ LOG = {"log headers", "log records"}
 _REBUILT = "*-shm"  # SQLite rebuilds it
 
 
+_DEAD = (".damaged", ".fresh")
+"""Folders of rows that were replaced, or are not whole yet."""
+
+
 def live_bytes(data: Path, *, is_closed: bool) -> dict[str, list[Span]]:
     """Spans of the folder's files by kind; a file with two names counts once."""
     found: dict[str, list[Span]] = {}
     seen: set[int] = set()
     for file in sorted(path for path in data.rglob("*") if path.is_file()):
+        if any(part.endswith(_DEAD) for part in file.parts):
+            continue
         row = next((row for row in ROWS if file.match(row.pattern)), None)
         if row is None or file.match(_REBUILT):
             continue

@@ -87,7 +87,7 @@ class KeptFiles:
             before = rows.property_int_value(_VERSION)
             names = self._link()
             manifest = _current_manifest(self._folder)
-            content = (self._folder / manifest).read_bytes()
+            content = self._sound(manifest, (self._folder / manifest).read_bytes())
             names |= self._link()
             # No version was installed meanwhile, so no file named in the MANIFEST was removed in
             # between.
@@ -103,6 +103,16 @@ class KeptFiles:
         sync_folder(self._kept)
         self._drop_others(names)
         return True
+
+    def _sound(self, manifest: str, content: bytes) -> bytes:
+        """A MANIFEST with the bytes that were noted, since it only grows: its file may have been
+        damaged meanwhile. Raises ValueError if it became shorter."""
+        if self._noted is None or self._noted.manifest != manifest:
+            return content
+        noted = self._noted.content
+        if len(content) < len(noted):
+            raise ValueError(f"{self._folder / manifest} is shorter than it was")
+        return noted + content[len(noted) :]
 
     def _link(self) -> set[str]:
         """Make hard links to all SST files; returns their names."""

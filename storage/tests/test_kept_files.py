@@ -164,6 +164,34 @@ def test_damaged_file_is_named_and_kept(noted: Database, kind: str) -> None:
     assert (noted.folder.with_name("shard-0.damaged") / file.name).read_bytes() == damaged
 
 
+@pytest.mark.parametrize("at", [0, 100, -1])
+def test_manifest_damaged_while_it_is_open_is_noted_as_it_was(tmp_path: Path, at: int) -> None:
+    made = Database(tmp_path / "shard-0")
+    made.write(1)
+    made.flush()
+    (file,) = made.folder.glob("MANIFEST-*")
+    flip(file, at if at >= 0 else file.stat().st_size - 1, Random(at))
+    made.write(2)
+    made.flush()
+    made.rows.close()
+
+    found, restored = reopened(made.folder)
+
+    assert found == made.expected
+    assert restored == [file.name]
+
+
+def test_manifest_that_became_shorter_is_not_noted(tmp_path: Path) -> None:
+    made = Database(tmp_path / "shard-0")
+    made.write(1)
+    made.flush()
+    (file,) = made.folder.glob("MANIFEST-*")
+    file.write_bytes(file.read_bytes()[:-1])
+
+    with pytest.raises(ValueError, match="is shorter than it was"):
+        made.files.note(made.rows)
+
+
 @pytest.mark.parametrize("pattern", ["*.sst", "MANIFEST-*", "CURRENT"])
 def test_removed_file_is_there_again(noted: Database, pattern: str) -> None:
     for file in noted.folder.glob(pattern):
