@@ -118,11 +118,16 @@ def kill_worker(run: Run) -> str:
     """Kill a worker of a host, which its supervisor replaces."""
     host = run.chance.choice(run.parts.hosts)
     folders = (run.parts.data / host, *sorted((run.parts.data / host).glob("worker-*")))
-    data, supervisor = run.chance.choice(folders), run.parts.cluster().processes[host]
-    killed = worker_in(data, supervisor)
+    data = run.chance.choice(folders)
+
+    def worker() -> int:
+        """A host of which a worker ends before all are ready ends, too, and is started anew."""
+        return worker_in(data, run.parts.cluster().processes[host])
+
+    killed = worker()
     if killed:  # else it just starts
         os.kill(killed, signal.SIGKILL)
-    eventually(lambda: worker_in(data, supervisor) not in (0, killed))
+    eventually(lambda: worker() not in (0, killed))
     run.parts.wait_until_ready(host)
     return str(data.relative_to(run.parts.data))
 
