@@ -16,6 +16,8 @@ import msgspec
 from sqs_api.admin.routes import RESERVED
 from visibility.contract.model import QueueDefinition
 
+SLICE = 100
+"""Queues looked at before other work may run."""
 Deliver = Callable[[str, bytes], None]
 """Takes the id and the body of an event."""
 
