@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 
+from spark_jobs.archive.archive_parts import Part, PartWriter, runs
 from spark_jobs.archive.parquet_reading import (
     Damaged,
     TableFile,
     read_table_file,
     verified_checksum,
 )
-from spark_jobs.archive.parts import Part, PartWriter, runs
 from spark_jobs.archive.segment_files import Segment, read_segment
 from spark_jobs.lib.live_count import Count
 from storage.lake.archive_schema import SEGMENT, arrow_schema

@@ -18,7 +18,7 @@ from visibility.rules.hold_messages import held_leases, needs_release
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
-from visibility.state.failure_notes import Walked
+from visibility.state.noted_spans import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState

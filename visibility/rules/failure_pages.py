@@ -18,7 +18,7 @@ from visibility.contract.failure_note import FailureNote
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
-from visibility.state.failure_notes import Walked
+from visibility.state.noted_spans import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 

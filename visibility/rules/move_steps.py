@@ -52,7 +52,7 @@ from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.retention import TooOld
 from visibility.rules.room import Room, takes
 from visibility.rules.selected import is_hidden
-from visibility.state.failure_notes import Walked
+from visibility.state.noted_spans import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
