@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.peer_settings import Channel
-from cluster.peers.process_names import host_of
+from cluster.peers.peer_settings import Channel, host_of
 from cluster.peers.roles import CHANNELS, FIRST_MARK, MARKS, Place
 
 MAGIC = b"HOLDFAST PEER\r\n"

@@ -25,8 +25,7 @@ from cluster.peers.incoming import Acceptor, ChannelService, Incoming
 from cluster.peers.link import Link
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
-from cluster.peers.peer_settings import Address, Channel, PeerSettings
-from cluster.peers.process_names import is_host_id
+from cluster.peers.peer_settings import Address, Channel, PeerSettings, is_host_id
 from cluster.peers.roles import CHANNELS, FIRST_MARK, Neighbour, Place, Role
 from cluster.peers.wire import Wire
 

@@ -9,8 +9,8 @@ from cluster.tests.driver import Driver
 from cluster.tests.test_verify_rows import findings, store_of
 from storage.healing.rebuild import rebuild
 from storage.tests.memory_store import MemoryStore
-from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.model import Request
+from visibility.contract.outcomes import FailureNote, FailureNotesPage, SpansNoted
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import FAILURE_NOTE, MESSAGE, message_key, queue_key, row_key
 from visibility.rows.row_values import QueueRow

@@ -25,10 +25,9 @@ from sqs_api.gateway.sealer import Sealer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every, in_slices
 from visibility.contract.errors import QueueError
-from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
-from visibility.contract.outcomes import BrowsedPage
+from visibility.contract.outcomes import BrowsedPage, FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_changes import Ops
 from visibility.rows.row_keys import queue_of

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from cluster.clock import Entropy
-from cluster.peers.process_names import host_of
+from cluster.peers.peer_settings import host_of
 from cluster.peers.questions import Question, Questions, Said
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts

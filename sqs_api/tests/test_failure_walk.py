@@ -18,10 +18,9 @@ from sqs_api.failures.counted_failures import Counted, Dead
 from visibility.content.content import unpack
 from visibility.content.failures import failure_of
 from visibility.content.noted_failures import NOTE_VERSION
-from visibility.contract.failure_note import FailureNote, SpansNoted
 from visibility.contract.model import Request
 from visibility.contract.move_task import MessageFilter, MoveTask
-from visibility.contract.outcomes import BrowsedPage, MovePlan, MoveTasks
+from visibility.contract.outcomes import BrowsedPage, FailureNote, MovePlan, MoveTasks, SpansNoted
 from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
 from visibility.rules import failure_pages, move_steps
 from visibility.rules.browse import BrowseMessages

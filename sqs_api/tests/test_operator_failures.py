@@ -29,8 +29,8 @@ from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled, until
 from visibility.content.failures import Failure
 from visibility.content.noted_failures import NOTE_VERSION
-from visibility.contract.failure_note import FailureNotesPage
 from visibility.contract.model import QueueDefinition
+from visibility.contract.outcomes import FailureNotesPage
 from visibility.rules.failure_notes import ReadFailureNotes
 from visibility.tests import prepared
 

@@ -15,9 +15,8 @@ from sqs_api.failures.span_notes import LATE_LOOKS, QUIET_LOOKS, content_of
 from visibility.content.content import Extras, unpack, with_body
 from visibility.content.noted_failures import NOTE_VERSION
 from visibility.contract.errors import KmsDisabled, ServiceUnavailable
-from visibility.contract.failure_note import FailureNote, FailureNotesPage
 from visibility.contract.model import QueueDefinition
-from visibility.contract.outcomes import Browsed, BrowsedPage
+from visibility.contract.outcomes import Browsed, BrowsedPage, FailureNote, FailureNotesPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_keys import (
     DELAYED,

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from typing_extensions import override
 
-from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
+from visibility.contract.outcomes import FailureNote, FailureNotesPage, SpansNoted
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row

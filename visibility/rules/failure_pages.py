@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from visibility.content.noted_failures import NOTE_VERSION, Noted, noted
 from visibility.contract.errors import QueueError
-from visibility.contract.failure_note import FailureNote
+from visibility.contract.outcomes import FailureNote
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
