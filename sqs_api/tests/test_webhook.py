@@ -93,7 +93,7 @@ def _looks_of_the_tests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def looks(served: Served) -> list[Look]:
-    """What looks at the queues of the service; nothing without a webhook."""
+    """The looks at the queues of the service; none without a webhook."""
     repeated = [each for feature in served.node.worker.features for each in feature.periodic]
     return [each.work for each in repeated if isinstance(each.work, Look)]
 
