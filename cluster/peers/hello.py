@@ -17,7 +17,7 @@ from cluster.peers.roles import CHANNELS, FIRST_MARK, MARKS, Place
 
 MAGIC = b"HOLDFAST PEER\r\n"
 VERSIONS = (1, 3)
-"""Versions of frames and bodies that this release speaks, ascending: 3 has `bundles.py`, of which 2
+"""Versions of frames and bodies that this release speaks, ascending: 3 has bundles, of which 2
 was another form."""
 HELLO_MAX = 16 << 10
 """Bytes of a frame of the handshake."""

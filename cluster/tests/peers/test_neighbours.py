@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from cluster.encoded_requests import encode_request
-from cluster.peers.bundles import REQUEST_HEAD
-from cluster.peers.forwarded import ForwardedRequests
+from cluster.peers.forwarded import REQUEST_HEAD, ForwardedRequests
 from cluster.peers.hello import VERSIONS, Hello, agreed
 from cluster.peers.incoming import Call
 from cluster.peers.peer_outcomes import Reason, Refusal, Refused
