@@ -44,7 +44,7 @@ from cluster.encoded_requests import (
     encode_requests,
 )
 from cluster.peers.held_requests import Routed
-from cluster.peers.incoming import Call, ChannelService
+from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Reason, Refusal, Refused
 from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning

@@ -13,8 +13,7 @@ from typing_extensions import override
 from cluster.encoded_requests import decode_requests, encode_context, encode_requests
 from cluster.peers import forwarded
 from cluster.peers.forwarded import BUNDLE, REQUEST_HEAD, VERSION, ForwardedRequests
-from cluster.peers.incoming import Call
-from cluster.peers.link import Link
+from cluster.peers.link import Call, Link
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason, Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.shards.lead import PASSES_MAX

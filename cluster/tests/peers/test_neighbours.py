@@ -11,7 +11,7 @@ import pytest
 from cluster.encoded_requests import encode_request
 from cluster.peers.forwarded import REQUEST_HEAD, ForwardedRequests
 from cluster.peers.hello import VERSIONS, Hello, agreed
-from cluster.peers.incoming import Call
+from cluster.peers.link import Call
 from cluster.peers.peer_outcomes import Reason, Refusal, Refused
 from cluster.peers.peer_settings import Channel
 from cluster.peers.roles import (
