@@ -171,7 +171,8 @@ async def _start(
             await host.connect()
         await owner.declared_queues.make()
         with refused_address(f"{settings.host}:{settings.port}", "; choose another with --port"):
-            address = await worker.listen(admin.pages)
+            places = host.places if isinstance(host, WorkerHost) else None
+            address = await worker.listen(admin.pages, places)
         first_key = await here.first_key(owner)  # a start that fails would not show it
     here.served(admin, address, transport.admin_address)
     periodic = Periodic()

@@ -41,6 +41,7 @@ from sqs_api.gateway.transact_messages import Transactions
 from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.host_metrics import host_metrics
 from sqs_api.http.fallback import OtherPages
+from sqs_api.http.http_limits import Places
 from sqs_api.http.server import Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
@@ -220,9 +221,10 @@ class Worker:
         self._log.info(event)
         self._owner.note(event)
 
-    async def listen(self, pages: OtherPages) -> str:
-        """Take requests. Returns the address. Raises OSError."""
-        return await self.transport.open(self.gateway, pages)
+    async def listen(self, pages: OtherPages, places: Places | None = None) -> str:
+        """Take requests over connections that have these places. Returns the address. Raises
+        OSError."""
+        return await self.transport.open(self.gateway, pages, places)
 
     def begin_to_stop(self) -> None:
         """Take no new connections, end long polls early."""
