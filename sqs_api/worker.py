@@ -51,7 +51,7 @@ from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.shards import Shards
 
 _USES_WRITE_S = 60.0
-_STOP_S = 10.0
+STOP_S = 10.0
 """Time that a stop waits for running requests."""
 _DISCONNECT_S = 0.05
 """Time that a stop waits for idle connections to close."""
@@ -234,7 +234,7 @@ class Worker:
     async def stop(self) -> None:
         """Finish running requests, close connections."""
         try:
-            await asyncio.wait_for(self.gateway.drain(), _STOP_S)
+            await asyncio.wait_for(self.gateway.drain(), STOP_S)
         except TimeoutError:
             self._log.warning("stopped_with_requests_running", requests=self.gateway.outstanding)
         await self.transport.disconnect(_DISCONNECT_S)

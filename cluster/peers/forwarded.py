@@ -66,8 +66,8 @@ REQUEST_HEAD = Struct(">II")
 BUNDLE = 0xFFFF_FFFF
 """Stands in the place of a retry's age."""
 _SINGLE, _ALIKE = b"\x00", b"\x01"
-_REQUESTS_MAX = 256
-_BYTES_MAX = 16 << 10
+REQUESTS_MAX = 256
+BYTES_MAX = 16 << 10
 """Bytes of a message; one that has more goes by itself. So a bundle has room in a frame."""
 _request_of = attrgetter("request")
 _log = structlog.get_logger("forwarding")
@@ -263,7 +263,7 @@ def may_join(request: Request) -> bool:
     if kind is None or len(parts) != 1 or type(parts[0]) is not kind:
         return False
     if type(parts[0]) is Content:
-        return len(parts[0].data) <= _BYTES_MAX
+        return len(parts[0].data) <= BYTES_MAX
     return not request.queue.settings.fifo  # whose leader needs the handle
 
 
@@ -309,8 +309,8 @@ class Gathered:
         self._count = 0
         gathered, self._tickets = self._tickets, {}
         for (host, shard, context), tickets in gathered.items():
-            for begin in range(0, len(tickets), _REQUESTS_MAX):
-                some = tickets[begin : begin + _REQUESTS_MAX]
+            for begin in range(0, len(tickets), REQUESTS_MAX):
+                some = tickets[begin : begin + REQUESTS_MAX]
                 try:
                     self._send_some(host, shard, context, some)
                 except _NOT_ENCODED:  # a bug, which must not keep the others

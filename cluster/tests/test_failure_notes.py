@@ -203,7 +203,7 @@ def test_a_removed_note_is_recorded_once_and_what_is_remembered_of_that_is_bound
         noting.driver.submit(noting.send(number))
     assert removals == [1, 0, 0]
 
-    monkeypatch.setattr(noted_spans, "_GONE_MAX", 0)
+    monkeypatch.setattr(noted_spans, "GONE_MAX", 0)
     for number in range(3):
         noting.driver.submit(noting.send(number))
     assert removals[3:] == [0, 1, 1]

@@ -33,7 +33,7 @@ from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.settings.proxies import TrustedProxies
 
 LOCAL_HOST = "127.0.0.1"
-_SWEPT_AT_ONCE = 1000
+SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
 _UNSERVED_AT_ONCE = 64
 """Connections that are looked at when a new one needs a place."""
@@ -129,7 +129,7 @@ class SqsServer(web.Server):
         for number, (connection, transport) in enumerate(list(self._connections.items()), 1):
             if connection in self._connections:  # it may have ended meanwhile
                 cast(SqsConnection, connection).end_if_overdue(transport)
-            if number % _SWEPT_AT_ONCE == 0:
+            if number % SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     def begin_to_stop(self) -> None:

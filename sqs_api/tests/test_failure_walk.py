@@ -190,8 +190,8 @@ def test_a_restart_forgets_that_and_moves_the_same(monkeypatch: pytest.MonkeyPat
 def test_whatever_is_noted_the_same_moves(
     monkeypatch: pytest.MonkeyPatch, seed: int, cost: int
 ) -> None:
-    monkeypatch.setattr(failure_pages, "_COST_MAX", cost)
-    monkeypatch.setattr(move_steps, "_FILTERED_MESSAGES", 1 + seed % 3)
+    monkeypatch.setattr(failure_pages, "COST_MAX", cost)
+    monkeypatch.setattr(move_steps, "FILTERED_MESSAGES", 1 + seed % 3)
     random = Random(seed)
     dying = Dying(monkeypatch, seed, kinds="AABC")
     dying.note(random.sample(range(SPANS), random.randrange(SPANS)))
@@ -228,8 +228,8 @@ def test_a_page_opens_fewer_notes_if_they_tell_many_failures_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A Turn is as short as with notes of few."""
-    monkeypatch.setattr(failure_pages, "_CELLS_AS_ONE", 1)
-    monkeypatch.setattr(failure_pages, "_COST_MAX", 12)
+    monkeypatch.setattr(failure_pages, "CELLS_AS_ONE", 1)
+    monkeypatch.setattr(failure_pages, "COST_MAX", 12)
     steps = []
     for kinds in ("BCDEF", "B"):  # a note has up to five of them, or one
         dying = Dying(monkeypatch, kinds=kinds)

@@ -42,7 +42,7 @@ def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans of eight sequences."""
     for module in (queue_pass, counted_failures, failure_notes):
         monkeypatch.setattr(module, "SPAN_BITS", _SPAN_BITS)
-    monkeypatch.setattr(counted_failures, "_OFFSET", (1 << _SPAN_BITS) - 1)
+    monkeypatch.setattr(counted_failures, "OFFSET", (1 << _SPAN_BITS) - 1)
 
 
 class Rows:

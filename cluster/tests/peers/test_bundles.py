@@ -131,9 +131,9 @@ async def test_other_contexts_are_other_bundles(crossing: Crossing) -> None:
 
 @virtual
 async def test_bundles_are_bounded(crossing: Crossing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarded, "_REQUESTS_MAX", 2)
+    monkeypatch.setattr(forwarded, "REQUESTS_MAX", 2)
     async with running(the_cluster()) as (a, b):
-        asked = sends(a, "1", "2", "3", "x" * (forwarded._BYTES_MAX + 1), "5")
+        asked = sends(a, "1", "2", "3", "x" * (forwarded.BYTES_MAX + 1), "5")
         await pass_time(0.01)
 
         assert [each.refusal for each in asked] == [SendMessageResult] * 5
