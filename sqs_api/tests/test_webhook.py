@@ -24,8 +24,8 @@ from cluster.tests.virtual_time import virtual
 from sqs_api.settings.config import ConfigRefused, load
 from sqs_api.tests.operator_client import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
-from sqs_api.webhook.announcements import Look, Watch
-from sqs_api.webhook.announcer import Announcer
+from sqs_api.webhook.announcements import Look
+from sqs_api.webhook.announcer import Announcer, Watch
 from sqs_api.webhook.dead_letter_watch import DeadLetterWatch
 from sqs_api.webhook.redrive_watch import RedriveWatch
 from sqs_api.webhook.webhook_delivery import WebhookDelivery

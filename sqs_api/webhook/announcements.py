@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every, in_slices
 from sqs_api.settings.outgoing_settings import secret_of
-from sqs_api.webhook.announcer import SLICE, Announcer
+from sqs_api.webhook.announcer import SLICE, Announcer, Watch
 from sqs_api.webhook.dead_letter_watch import DeadLetterWatch
 from sqs_api.webhook.redrive_watch import RedriveWatch
 from sqs_api.webhook.webhook_delivery import ATTEMPT_S, HttpPost, WebhookDelivery
-from visibility.contract.model import QueueDefinition
 
 WATCH_S = 5.0
 """Interval between two looks."""
-
-
-class Watch(Protocol):
-    """Announces what it sees in a look at all queues."""
-
-    def begin(self) -> None:
-        """A look begins."""
-
-    def see(self, queues: Sequence[QueueDefinition]) -> None:
-        """Some of the queues."""
-
-    async def end(self) -> None:
-        """All queues were seen."""
 
 
 class Look:

@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from typing_extensions import override
+
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from cluster.shards.shard_report import QueueReport
 from sqs_api.periodic import in_slices
-from sqs_api.webhook.announcer import SLICE, Announcer
+from sqs_api.webhook.announcer import SLICE, Announcer, Watch
 from visibility.contract.death import LATE, MAX_RECEIVES, OVER_LENGTH, QUEUE_DELETED
 from visibility.contract.model import QueueDefinition
 
@@ -36,7 +38,7 @@ _CAUSES = {
 """Causes of deaths that do not say it themselves."""
 
 
-class DeadLetterWatch:
+class DeadLetterWatch(Watch):
     """Belongs to the event loop's thread."""
 
     def __init__(self, queues: QueueView, router: Router, announcer: Announcer) -> None:
@@ -50,10 +52,11 @@ class DeadLetterWatch:
         self._holding: set[int] = set()
         """Queues that held messages at the last look."""
 
+    @override
     def begin(self) -> None:
-        """See `Watch`."""
         self._sources = {}
 
+    @override
     def see(self, queues: Sequence[QueueDefinition]) -> None:
         """Note where dead letters of these queues go."""
         for queue in queues:
@@ -61,6 +64,7 @@ class DeadLetterWatch:
             if target is not None:
                 self._sources.setdefault(target.queue_id, []).append(queue)
 
+    @override
     async def end(self) -> None:
         """Announce queues that got a message since they were last seen empty."""
         sources, self._sources = self._sources, {}

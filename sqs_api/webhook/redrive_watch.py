@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from typing_extensions import override
+
 from cluster.shards.router import Router
-from sqs_api.webhook.announcer import Announcer
+from sqs_api.webhook.announcer import Announcer, Watch
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import CAME_BACK, CANARY, MoveTask
 
@@ -29,7 +31,7 @@ _FAILED = "redrive.failed"
 _PAUSED = {CANARY: _WAITS, CAME_BACK: _STOPPED}
 
 
-class RedriveWatch:
+class RedriveWatch(Watch):
     """Belongs to the event loop's thread."""
 
     def __init__(self, router: Router, announcer: Announcer, wall_s: Callable[[], float]) -> None:
@@ -42,10 +44,11 @@ class RedriveWatch:
         """The same of the look that goes on."""
         self._since_ms = 0
 
+    @override
     def begin(self) -> None:
-        """See `Watch`."""
         self._now, self._since_ms = {}, int(self._wall_s() * 1000) - _KEPT_MS
 
+    @override
     def see(self, queues: Sequence[QueueDefinition]) -> None:
         """Announce redrives that have come to wait, stopped or failed since the last look."""
         tasks = self._router.tasks_since(queues, self._since_ms)
@@ -55,8 +58,8 @@ class RedriveWatch:
                 if kind is not None and kind != self._seen.get(task.task_id):
                     self._announce(kind, queue, task)
 
+    @override
     async def end(self) -> None:
-        """See `Watch`."""
         self._seen = self._now
 
     def _announce(self, kind: str, queue: QueueDefinition, task: MoveTask) -> None:
