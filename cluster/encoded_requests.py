@@ -136,8 +136,8 @@ _decode_bundle: Mapping[type, Callable[[bytes], list[_SentInBundle[Any]]]] = {
 }
 _CONTEXT = Struct(">I")
 """Length of the context."""
-_CONTEXTS_MAX = 1_000
-_CONTEXT_BYTES_MAX = 1_000
+CONTEXTS_MAX = 1_000
+CONTEXT_BYTES_MAX = 1_000
 _contexts: dict[bytes, _Known] = {}
 """Those that came lately."""
 _encoded: dict[tuple[int, type], tuple[tuple[object, ...], bytes]] = {}
@@ -182,8 +182,8 @@ def encode_context(request: Request, operation: Operation) -> bytes:
     known = _encoded.get(key)
     if known is None or known[0] != made_of:
         known = made_of, _encoded_context(kind, *made_of)
-        if len(known[1]) <= _CONTEXT_BYTES_MAX:
-            if len(_encoded) >= _CONTEXTS_MAX:
+        if len(known[1]) <= CONTEXT_BYTES_MAX:
+            if len(_encoded) >= CONTEXTS_MAX:
                 _encoded.clear()
             _encoded[key] = known
     return known[1]
@@ -308,8 +308,8 @@ def _new_context(content: bytes) -> _Known:
         sent: Any = _SentRequest[kind]  # type: ignore[valid-type]
         decode = _request_decoders[kind] = msgspec.msgpack.Decoder(sent).decode
     found = _Known(context, decode)
-    if len(content) <= _CONTEXT_BYTES_MAX:
-        if len(_contexts) >= _CONTEXTS_MAX:
+    if len(content) <= CONTEXT_BYTES_MAX:
+        if len(_contexts) >= CONTEXTS_MAX:
             _contexts.clear()
         _contexts[content] = found
     return found

@@ -22,14 +22,14 @@ from typing_extensions import override
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-_OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
+OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
 """Files of the jobs that start Spark in other processes."""
 _WAITING = ("spark_jobs", "compat_tests")
 _BEHIND = 5
 """Niceness of processes that compute: time-outs of the other tests do not pass meanwhile."""
-_FIRST = (
+FIRST = (
     "compat_tests/test_faults.py",
-    _OWN_SPARK[0],
+    OWN_SPARK[0],
     "spark_jobs/",
     "compat_tests/test_policies.py",
     "compat_tests/test_console_jobs.py",
@@ -201,12 +201,13 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
 
     @override
     def _split_scope(self, nodeid: str) -> str:
-        return _runs_together(nodeid)
+        return runs_together(nodeid)
 
 
-def _runs_together(nodeid: str) -> str:
+def runs_together(nodeid: str) -> str:
+    """The name of the tests that run in one process with this one."""
     file = nodeid.partition("::")[0]
-    shares_spark = file.startswith("spark_jobs/") and file not in _OWN_SPARK
+    shares_spark = file.startswith("spark_jobs/") and file not in OWN_SPARK
     return "spark_jobs/" if shares_spark else file
 
 
@@ -218,5 +219,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _rank(nodeid: str) -> int:
-    ranks = (rank for rank, beginning in enumerate(_FIRST) if nodeid.startswith(beginning))
-    return next(ranks, len(_FIRST))
+    ranks = (rank for rank, beginning in enumerate(FIRST) if nodeid.startswith(beginning))
+    return next(ranks, len(FIRST))

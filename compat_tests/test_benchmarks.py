@@ -105,7 +105,7 @@ def test_the_chart_puts_services_in_the_order_of_their_cost(tmp_path: Path) -> N
 def test_without_maven_and_jar_elasticmq_is_not_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elasticmq, "_JARS", tmp_path / "none")
+    monkeypatch.setattr(elasticmq, "JARS", tmp_path / "none")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("ELASTICMQ_JAR", raising=False)
     with pytest.raises(elasticmq.NotHere, match="neither mvn nor a jar"):
@@ -132,7 +132,7 @@ def test_other_services_are_not_here_without_what_makes_them(
 
 async def test_a_server_with_one_fixed_answer_is_asked_for_sends_only() -> None:
     asked: set[bytes] = set()
-    body, writers = static_answer._BODY, []
+    body, writers = static_answer.BODY, []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)

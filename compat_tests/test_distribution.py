@@ -13,27 +13,27 @@ import pytest
 from pytest_rerunfailures import StatusDB
 
 from compat_tests.distribution import (
-    _FIRST,
-    _OWN_SPARK,
+    FIRST,
+    OWN_SPARK,
     ByKind,
     _rank,
-    _runs_together,
     pytest_collection,
     pytest_configure,
     pytest_xdist_auto_num_workers,
+    runs_together,
 )
 
 CHECKOUT = Path(__file__).parent.parent
 
 
 def test_named_files_exist() -> None:
-    assert [name for name in (*_FIRST, *_OWN_SPARK) if not (CHECKOUT / name).exists()] == []
+    assert [name for name in (*FIRST, *OWN_SPARK) if not (CHECKOUT / name).exists()] == []
 
 
 def test_files_that_share_a_spark_run_in_one_process() -> None:
     files = [f"spark_jobs/tests/test_{name}.py::test" for name in ("ages", "archive", "processes")]
 
-    assert [_runs_together(file) for file in files] == ["spark_jobs/", "spark_jobs/", _OWN_SPARK[0]]
+    assert [runs_together(file) for file in files] == ["spark_jobs/", "spark_jobs/", OWN_SPARK[0]]
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ async def test_calls_that_hang_are_counted_apart_from_connections_that_close(
     monkeypatch: pytest.MonkeyPatch, *, closes: bool, failure: Failure
 ) -> None:
     history = History()
-    monkeypatch.setattr(retrying_caller, "_CALL_S", 40.0 if closes else 0.05)
+    monkeypatch.setattr(retrying_caller, "CALL_S", 40.0 if closes else 0.05)
     async with not_answering(closes=closes) as endpoint, caller(endpoint, history) as calls:
         reply = await calls.call("ListQueues")
     assert reply.outcome is Outcome.UNKNOWN

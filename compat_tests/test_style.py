@@ -43,9 +43,8 @@ BLIND_EXCEPT = {
     "cluster/members/membership.py": (
         "the root of announcing this host: a bug is logged, and it is announced again"
     ),
-    "cluster/peers/incoming.py": "the root of a peer's message or request: a bug costs that one",
     "cluster/peers/link.py": (
-        "the root of a peer's answer: a bug costs one question, not the connection"
+        "the root of a peer's message, request or answer: a bug costs that one, not the connection"
     ),
     "cluster/peers/transport.py": (
         "the root of a dialer's task: a bug is logged, and the link made anew"

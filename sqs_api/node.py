@@ -54,7 +54,7 @@ from storage.engines.store_options import StoreOptions
 from storage.files.folder import history_file
 
 Host = SingleHost | WorkerHost | ClusterHost | GatewayHost
-_STOP_S = 10.0
+STOP_S = 10.0
 """Time that a stop waits for periodic work."""
 _RESERVES_FOR_HISTORY = 2.0
 """Below this multiple of the disk reserve the history of queues is not stored."""
@@ -171,7 +171,8 @@ async def _start(
             await host.connect()
         await owner.declared_queues.make()
         with refused_address(f"{settings.host}:{settings.port}", "; choose another with --port"):
-            address = await worker.listen(admin.pages)
+            places = host.places if isinstance(host, WorkerHost) else None
+            address = await worker.listen(admin.pages, places)
         first_key = await here.first_key(owner)  # a start that fails would not show it
     here.served(admin, address, transport.admin_address)
     periodic = Periodic()
@@ -190,7 +191,7 @@ async def _start(
         worker.begin_to_stop()
         await owner.stop()
         await worker.stop()
-        await periodic.stop(_STOP_S)
+        await periodic.stop(STOP_S)
         await host.finish()
 
     opened.push_async_callback(wind_down)

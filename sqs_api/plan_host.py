@@ -17,7 +17,7 @@ from cluster.fleet.planner_key import PlannerHolder, PlannerKey
 from cluster.fleet.planning import Parts, Planning
 from cluster.fleet.removing import Removal
 from cluster.fleet.steps import Steps
-from cluster.members.zones import crowded_zones
+from cluster.members.removal import crowded_zones
 from cluster.peers.questions import Questions
 from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.plan_metrics import PlanMetrics

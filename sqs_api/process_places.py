@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from auth.credentials import AccessKey
 from cluster.copies.backup import remove_leftovers
-from cluster.peers.process_names import host_of, process_name
+from cluster.peers.peer_settings import host_of, process_name
 from sqs_api.admin.admin_pages import MetricsPage
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide

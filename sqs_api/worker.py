@@ -41,6 +41,7 @@ from sqs_api.gateway.transact_messages import Transactions
 from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.host_metrics import host_metrics
 from sqs_api.http.fallback import OtherPages
+from sqs_api.http.http_limits import Places
 from sqs_api.http.server import Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
@@ -50,7 +51,7 @@ from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.shards import Shards
 
 _USES_WRITE_S = 60.0
-_STOP_S = 10.0
+STOP_S = 10.0
 """Time that a stop waits for running requests."""
 _DISCONNECT_S = 0.05
 """Time that a stop waits for idle connections to close."""
@@ -220,9 +221,10 @@ class Worker:
         self._log.info(event)
         self._owner.note(event)
 
-    async def listen(self, pages: OtherPages) -> str:
-        """Take requests. Returns the address. Raises OSError."""
-        return await self.transport.open(self.gateway, pages)
+    async def listen(self, pages: OtherPages, places: Places | None = None) -> str:
+        """Take requests over connections that have these places. Returns the address. Raises
+        OSError."""
+        return await self.transport.open(self.gateway, pages, places)
 
     def begin_to_stop(self) -> None:
         """Take no new connections, end long polls early."""
@@ -232,7 +234,7 @@ class Worker:
     async def stop(self) -> None:
         """Finish running requests, close connections."""
         try:
-            await asyncio.wait_for(self.gateway.drain(), _STOP_S)
+            await asyncio.wait_for(self.gateway.drain(), STOP_S)
         except TimeoutError:
             self._log.warning("stopped_with_requests_running", requests=self.gateway.outstanding)
         await self.transport.disconnect(_DISCONNECT_S)

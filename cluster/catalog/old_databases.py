@@ -48,7 +48,7 @@ def old_records(data: Path, connect: Connect) -> dict[str, bytes]:
     if not is_there(data / CATALOG_FILE):
         return {}
     found: dict[str, bytes] = {}
-    for name, (prefix, read) in _DATABASES.items():
+    for name, (prefix, read) in DATABASES.items():
         if not is_there(data / name):
             reason = f"{data} has queues, but its {name} is missing. Restore a backup"
             raise sqlite3.DatabaseError(reason)
@@ -62,7 +62,7 @@ def old_records(data: Path, connect: Connect) -> dict[str, bytes]:
 
 def remove_old(data: Path) -> None:
     """Remove these databases, whose records are elsewhere by now. Raises OSError."""
-    for name in _DATABASES:
+    for name in DATABASES:
         for file in (data / name, copy_of(data / name)):
             for ending in ("", "-wal", "-shm"):
                 file.with_name(file.name + ending).unlink(missing_ok=True)
@@ -138,7 +138,7 @@ def _identities(database: sqlite3.Connection) -> dict[str, bytes]:
     return found
 
 
-_DATABASES: dict[str, tuple[str, Callable[[sqlite3.Connection], dict[str, bytes]]]] = {
+DATABASES: dict[str, tuple[str, Callable[[sqlite3.Connection], dict[str, bytes]]]] = {
     CATALOG_FILE: (CATALOG, _catalog),
     "keyring.sqlite": (KEYRING, _keyring),
     "identities.sqlite": (IDENTITIES, _identities),

@@ -1,19 +1,30 @@
 """The shard of a new part: of two clusters of the account's hand, drawn by hash, the less loaded
 one. Pure.
 
-Never the one least loaded of all: loads are up to thirty seconds old, and all creates of that time
-would go to it.
+The hand of an account is the few clusters that its queues go to. One account's poison takes a share
+of the fleet, not all of it: two accounts seldom have the same hand. A hand is computed by
+rendezvous hash, so all hosts have the same one without a record, and a new cluster changes few
+hands.
+
+Never the cluster least loaded of all: loads are up to thirty seconds old, and all creates of that
+time would go to it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
-from cluster.fleet.hands import HAND, hand, two_of
 from cluster.fleet.plan_table import Cluster
+from visibility.contract.queue_parts import PARTS_MAX
 
+HAND = 4
+"""Clusters of an account. With 100 clusters there are 3.9 million hands."""
+REACH = 2 * PARTS_MAX
+"""Clusters of an account's order that parts may go to, if too few of its hand can take them."""
 NEW_QUEUE = 0.002
 """The share of a loop that a new queue counts until its shard is reported."""
 
@@ -104,3 +115,34 @@ def shards_of_new_parts(
         left[cluster_of[shard]] -= 1
         chosen.append(shard)
     return chosen
+
+
+# -- hands -----------------------------------------------------------------------------------------
+
+
+def rank(*names: str) -> int:
+    """A hash of these names, the same on every host."""
+    return int.from_bytes(blake2b("\0".join(names).encode(), digest_size=8).digest(), "big")
+
+
+def two_of(key: str, names: Collection[str]) -> list[str]:
+    """Two of these names, or the only one, drawn by the hash of the key."""
+    return sorted(names, key=lambda name: rank(key, name))[:2]
+
+
+def hand(account: str, clusters: Collection[Cluster], size: int = HAND) -> tuple[str, ...]:
+    """The account's clusters, at most `size`, spread over zones; a larger hand has the smaller
+    one at its beginning. Clusters that are being emptied are in no hand."""
+    places = tuple((each.name, each.zone) for each in clusters if not each.is_draining)
+    return _hand(account, places)[:size]
+
+
+@lru_cache(maxsize=16_384)
+def _hand(account: str, places: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """All clusters: first the best one of each zone, then the second of each, and so on."""
+    in_zone: dict[str, int] = {}
+    ordered: list[tuple[int, int, str]] = []
+    for ranked, name, zone in sorted((rank(account, name), name, zone) for name, zone in places):
+        in_zone[zone] = in_zone.get(zone, -1) + 1
+        ordered.append((in_zone[zone], ranked, name))
+    return tuple(name for _, _, name in sorted(ordered))

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from cluster.fleet.choices import shards_of_new_parts
+from cluster.fleet.choices import HAND, REACH, hand, shards_of_new_parts
 from cluster.fleet.counted import Counted
-from cluster.fleet.hands import HAND, REACH, hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import PartLoad, disturbance
 from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, Part, PartState, Queue
@@ -23,7 +22,7 @@ from cluster.fleet.thresholds import (
     UNEVEN,
     UNEVEN_FLOOR,
 )
-from cluster.members.zones import crowded_zones
+from cluster.members.removal import crowded_zones
 
 BUDGET_SHARE, BUDGET_LEAST = 0.01, 8
 """The share of all parts, and the number of parts of a small fleet, that may be changed in ten

@@ -21,7 +21,7 @@ from cluster.fleet.fleet_records import (
 )
 from cluster.members.member_operations import set_drained
 from cluster.members.member_records import HOSTS, MEMBERS, Members, MembershipRefused, read_members
-from cluster.peers.process_names import host_of, process_name
+from cluster.peers.peer_settings import host_of, process_name
 
 _TRIES = 5
 """Attempts while others change the same records."""

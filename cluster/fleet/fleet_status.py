@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from cluster.fleet.fleet_records import FleetCluster
-from cluster.members.zones import zone_problems
+from cluster.members.removal import zone_problems
 
 
 class HostOfFleet(msgspec.Struct, frozen=True):

@@ -41,8 +41,7 @@ from cluster.members.member_records import (
     read_members,
     registration,
 )
-from cluster.peers.peer_settings import Address
-from cluster.peers.process_names import is_host_id
+from cluster.peers.peer_settings import Address, is_host_id
 from storage.log import OLDEST_FORMAT
 
 _PAUSE_S = 0.3

@@ -1,13 +1,18 @@
-"""Removal: whether a cluster can go on without a host, and how far it has come. Pure.
+"""Removal: whether a cluster can go on without a host, and how far it has come; zones, whose hosts
+may fail together. Pure.
 
 A host that is removed stops at once, and the others no longer ask it. So those that remain must be
 a majority of the voters as they are now: else no set without the host can be made. Until each
 shard's leader has made it, the host still counts, and no other may be lost.
+
+All hosts of a cluster vote for each of its shards and keep a copy of it, so it outlives the loss of
+a zone if a majority of them is elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cluster.replication.contract import ReplicaReport
 from cluster.replication.leadership import TermRecord
@@ -15,6 +20,8 @@ from cluster.replication.voters import VoterSet
 
 _SILENT_S = 1.0
 """Time without an answer after which a leader is said not to hear a voter."""
+_ZONES_MATTER = 3
+"""Fewer hosts outlive the loss of none anyway."""
 
 
 def reason_to_keep(
@@ -109,3 +116,33 @@ def _advice(gone: Sequence[str], away: Sequence[str]) -> str:
             "restore a backup with --single"
         )
     return f"wait until the copy on host {' and on host '.join(away)} runs and counts"
+
+
+# -- zones -----------------------------------------------------------------------------------------
+
+
+def crowded_zones(zones: Iterable[str]) -> dict[str, int]:
+    """The zones without which no majority of hosts is left, each with its number of hosts, from
+    the zone of each host, empty if it is not known."""
+    of_hosts = [*zones]
+    in_zone = Counter(filter(None, of_hosts))
+    if len(of_hosts) < _ZONES_MATTER:
+        return {}
+    return {
+        zone: count
+        for zone, count in sorted(in_zone.items())
+        if 2 * (len(of_hosts) - count) <= len(of_hosts)
+    }
+
+
+def zone_problems(zones: Mapping[str, str]) -> list[str]:
+    """The reasons why an operator should look at the zones of a cluster's hosts, by host."""
+    if len(zones) < _ZONES_MATTER or not any(zones.values()):
+        return []
+    lines = [
+        f"zone {zone} has {count} of {len(zones)} hosts: without it no majority is left; spread "
+        "them over three zones"
+        for zone, count in crowded_zones(zones.values()).items()
+    ]
+    unknown = ", ".join(host for host, zone in zones.items() if not zone)
+    return [*lines, *([f"the zone of {unknown} is not set, that of others is"] if unknown else [])]

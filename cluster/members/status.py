@@ -10,9 +10,8 @@ import msgspec
 from cluster.coordination.etcd_client import MemberState
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
-from cluster.members.removal import change_of, reason_to_keep
-from cluster.members.zones import zone_problems
-from cluster.peers.incoming import Call, ChannelService
+from cluster.members.removal import change_of, reason_to_keep, zone_problems
+from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask_all
 from cluster.replication.contract import ReplicaReport, Timing

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import structlog
 
 from cluster.peers import checkpoint_messages
-from cluster.peers.incoming import Call, ChannelService
+from cluster.peers.link import Call, ChannelService
 from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.peer_settings import Channel, CheckpointSettings

@@ -23,8 +23,16 @@ from typing_extensions import override
 
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
-from cluster.peers.bundles import REQUEST_HEAD, VERSION, Gathered, decode_answers, may_join
-from cluster.peers.forwarded import Leaders, View, decode_outcome
+from cluster.peers.forwarded import (
+    REQUEST_HEAD,
+    VERSION,
+    Gathered,
+    Leaders,
+    View,
+    decode_answers,
+    decode_outcome,
+    may_join,
+)
 from cluster.peers.held_requests import HeldRequests, Routed, UndoneReceives
 from cluster.peers.peer_outcomes import (
     Failure,

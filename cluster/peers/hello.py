@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.peer_settings import Channel
-from cluster.peers.process_names import host_of
+from cluster.peers.peer_settings import Channel, host_of
 from cluster.peers.roles import CHANNELS, FIRST_MARK, MARKS, Place
 
 MAGIC = b"HOLDFAST PEER\r\n"
 VERSIONS = (1, 3)
-"""Versions of frames and bodies that this release speaks, ascending: 3 has `bundles.py`, of which 2
+"""Versions of frames and bodies that this release speaks, ascending: 3 has bundles, of which 2
 was another form."""
 HELLO_MAX = 16 << 10
 """Bytes of a frame of the handshake."""

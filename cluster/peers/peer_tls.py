@@ -16,8 +16,7 @@ from typing import NamedTuple
 import structlog
 from typing_extensions import override
 
-from cluster.peers.peer_settings import Address, PeerSettings
-from cluster.peers.process_names import host_of
+from cluster.peers.peer_settings import Address, PeerSettings, host_of
 from cluster.peers.transport import Network
 
 _BACKLOG = 64

@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from cluster.peers.incoming import Call, ChannelService
+from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask

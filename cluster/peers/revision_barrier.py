@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from struct import Struct
 from typing import Any, Protocol
 
-from cluster.peers.incoming import Call, ChannelService
+from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask_all

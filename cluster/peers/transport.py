@@ -21,12 +21,10 @@ from typing_extensions import override
 from cluster.clock import Clock, Entropy
 from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import VERSIONS, Hello
-from cluster.peers.incoming import Acceptor, ChannelService, Incoming
-from cluster.peers.link import Link
+from cluster.peers.link import Acceptor, ChannelService, Incoming, Link
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
-from cluster.peers.peer_settings import Address, Channel, PeerSettings
-from cluster.peers.process_names import is_host_id
+from cluster.peers.peer_settings import Address, Channel, PeerSettings, is_host_id
 from cluster.peers.roles import CHANNELS, FIRST_MARK, Neighbour, Place, Role
 from cluster.peers.wire import Wire
 

@@ -14,7 +14,7 @@ from cluster.replication.following import Follower
 from cluster.replication.shipping import Peer, Shipping, Taken
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 
-_PLAN_S = 1.0
+PLAN_S = 1.0
 """Interval at which the set of voters is looked at."""
 
 
@@ -273,7 +273,7 @@ class Leading(Shipping):
         The set changes only if the replicas that run are a majority before and after.
         """
         replica, voters = self._replica, self.taken.voters
-        if replica.now() - self._planned_at < _PLAN_S or not self.is_serving or self.is_changing:
+        if replica.now() - self._planned_at < PLAN_S or not self.is_serving or self.is_changing:
             return None
         self._planned_at = replica.now()
         if voters.old_voters:

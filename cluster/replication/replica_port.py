@@ -9,7 +9,7 @@ import msgspec
 import structlog
 from typing_extensions import override
 
-from cluster.peers.incoming import ChannelService, OnMessage
+from cluster.peers.link import ChannelService, OnMessage
 from cluster.peers.peer_outcomes import NotSent, Reason
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport

@@ -50,10 +50,10 @@ class SimulatedWire:
                 is_cut = self.is_cut or endpoint in self.cut_members
                 if fate == "late" and not is_cut:
                     after_s = limit_s + self._random.uniform(0, 5)
-                    loop.call_later(after_s, self._carry_out, endpoint, path, body)
+                    loop.call_later(after_s, self.carry_out, endpoint, path, body)
                 reply = None
                 if not (is_cut or fate in ("request", "late")):
-                    reply = self._carry_out(endpoint, path, body)
+                    reply = self.carry_out(endpoint, path, body)
                 await asyncio.sleep(self._delay())
                 if reply is None or self.is_cut or fate == "answer":
                     await asyncio.sleep(2 * limit_s)
@@ -66,7 +66,8 @@ class SimulatedWire:
         while self.is_cut or endpoint in self.cut_members:  # noqa: ASYNC110  virtual time
             await asyncio.sleep(1)
 
-    def _carry_out(self, endpoint: str, path: str, body: bytes) -> Reply:
+    def carry_out(self, endpoint: str, path: str, body: bytes) -> Reply:
+        """A member's answer."""
         member = self.etcd.endpoints.index(endpoint)
         try:
             return Reply(200, to_json(self.etcd.answer(member, path, body)))

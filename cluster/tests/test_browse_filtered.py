@@ -69,7 +69,7 @@ def test_a_page_looks_at_so_many_messages_and_shows_at_most_the_limit(
 
     assert [page.looked_at for page in pages(service, missing)] == [4, 2]
     assert [len(page.messages) for page in pages(service, MessageFilter(), limit=1)] == [1] * 6
-    monkeypatch.setattr(browse, "_SEARCHED_BYTES", 1)
+    monkeypatch.setattr(browse, "SEARCHED_BYTES", 1)
     assert [page.looked_at for page in pages(service, missing)] == [1] * 6
 
 

@@ -33,7 +33,7 @@ async def test_a_fifo_queue_too_long_to_be_read_by_a_turn_is_rebuilt(
     await world.asked(prepared.send_batch(queue, BODIES, groups=[*BODIES[:5]] * 2))
     world = await world.restarted()
     world.store.damage(min(key for key in world.store.durable if key[8:9] == table))
-    monkeypatch.setattr(quarantine, "_ROWS_MAX", len(BODIES) - 1)
+    monkeypatch.setattr(quarantine, "ROWS_MAX", len(BODIES) - 1)
 
     await pass_time(6)
     await world.asked(prepared.receive(queue, 10))
@@ -61,7 +61,7 @@ def begin_span(world: World, span: int) -> None:
 async def test_spans_that_are_lost_together_are_quarantined_in_several_entries(
     queue: QueueDefinition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quarantine, "_NAMED_MAX", len(BODIES))
+    monkeypatch.setattr(quarantine, "NAMED_MAX", len(BODIES))
     world = await World().start()
     for span in range(1, SPANS + 1):
         fifo = queue.settings.fifo

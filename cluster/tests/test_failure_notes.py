@@ -9,8 +9,8 @@ from cluster.tests.driver import Driver
 from cluster.tests.test_verify_rows import findings, store_of
 from storage.healing.rebuild import rebuild
 from storage.tests.memory_store import MemoryStore
-from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.model import Request
+from visibility.contract.outcomes import FailureNote, FailureNotesPage, SpansNoted
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import FAILURE_NOTE, MESSAGE, message_key, queue_key, row_key
 from visibility.rows.row_values import QueueRow
@@ -22,7 +22,7 @@ from visibility.rules.failure_notes import (
     ReadFailureNotes,
 )
 from visibility.rules.selected import DeleteSelected
-from visibility.state import failure_notes
+from visibility.state import noted_spans
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -203,7 +203,7 @@ def test_a_removed_note_is_recorded_once_and_what_is_remembered_of_that_is_bound
         noting.driver.submit(noting.send(number))
     assert removals == [1, 0, 0]
 
-    monkeypatch.setattr(failure_notes, "_GONE_MAX", 0)
+    monkeypatch.setattr(noted_spans, "GONE_MAX", 0)
     for number in range(3):
         noting.driver.submit(noting.send(number))
     assert removals[3:] == [0, 1, 1]

@@ -189,8 +189,8 @@ def test_what_is_kept_of_earlier_requests_is_bounded(monkeypatch: pytest.MonkeyP
     kept: dict[bytes, object] = {}
     monkeypatch.setattr(encoded_requests, "_contexts", kept)
     send = prepared.send(QUEUES[1], "x")
-    long = "x" * encoded_requests._CONTEXT_BYTES_MAX
-    callers = [Caller("1", "eu-1", str(n)) for n in range(encoded_requests._CONTEXTS_MAX + 10)]
+    long = "x" * encoded_requests.CONTEXT_BYTES_MAX
+    callers = [Caller("1", "eu-1", str(n)) for n in range(encoded_requests.CONTEXTS_MAX + 10)]
 
     for caller in (Caller("1", "eu-1", long), *callers, *callers[-3:]):
         request = msgspec.structs.replace(send, caller=caller, operation=SendMessage())

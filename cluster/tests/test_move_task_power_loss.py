@@ -78,7 +78,7 @@ def test_power_loss_at_every_commit_of_a_filtered_task_and_its_undo(
     suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(move_steps, "CHUNK_MESSAGES", 3)
-    monkeypatch.setattr(move_steps, "_FILTERED_MESSAGES", 4)
+    monkeypatch.setattr(move_steps, "FILTERED_MESSAGES", 4)
     dead = prepared.queue_named("dead" + suffix, 1)
     one = prepared.queue_named("one" + suffix, 2, dead_letters_to=dead)
     known = KnownQueues(dead, one)

@@ -213,7 +213,7 @@ async def test_it_may_be_interrupted(
 
     if ends == "before":
         monkeypatch.setattr(old_databases, "_identities", killed)
-        monkeypatch.setitem(old_databases._DATABASES, "identities.sqlite", ("identities/", killed))
+        monkeypatch.setitem(old_databases.DATABASES, "identities.sqlite", ("identities/", killed))
     else:
         monkeypatch.setattr(host_records, "remove_old", killed)
     with pytest.raises(KeyboardInterrupt):

@@ -143,7 +143,7 @@ def test_receives_of_a_waiting_fifo_message_count() -> None:
 def test_a_filter_walks_in_bounded_steps_and_survives_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("visibility.rules.move_steps._FILTERED_MESSAGES", 2)
+    monkeypatch.setattr("visibility.rules.move_steps.FILTERED_MESSAGES", 2)
     service = Service()
     service.let_die(*BODIES)
     service.ask(MoveSelected(filter=MessageFilter(json="kind=b"), rate=1))

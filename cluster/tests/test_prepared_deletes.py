@@ -415,7 +415,7 @@ def test_a_full_outbox_refuses_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_settled_by_one_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("visibility.rules.prepared_deletes._MESSAGES_MAX", 1)
+    monkeypatch.setattr("visibility.rules.prepared_deletes.MESSAGES_MAX", 1)
     world = _World()
     world.only_prepared()
     ((_, other),) = world.pair.received(world.orders, 1)

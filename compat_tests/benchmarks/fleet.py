@@ -7,7 +7,7 @@ gateway  start and memory of a gateway that knows 100,000 queues, with etcd and 
 idle     processor time of all processes while nobody asks anything
 polls    from a send to its arrival at a poll of 20 s, on a queue of 16 parts beside one of one part
 pause    the longest sends to a queue that is split and shrunk under load
-workers  messages that two workers of one machine take, beside one, see `workers.py`
+workers  messages that two workers of one machine take, beside one, see `workers_bench.py`
 hop      processor time of a request that one worker passes on to another
 
 The exit status is 1 if a bound below is exceeded.
@@ -34,7 +34,7 @@ from urllib.request import Request, urlopen
 from compat_tests.benchmarks.bench_wire import Connection, Endpoint, Refused, connect
 from compat_tests.benchmarks.figures import Figure
 from compat_tests.benchmarks.server_cost import read_cost
-from compat_tests.benchmarks.workers import hop, workers
+from compat_tests.benchmarks.workers_bench import hop, workers
 from compat_tests.cluster_process import GATEWAY, MEMBERS
 from compat_tests.facade import ClientError
 from compat_tests.fleet_process import FleetProcess

@@ -16,7 +16,7 @@ from compat_tests.benchmarks.elasticmq import NotHere
 SERVERS = ("granian-static", "uvicorn-static")
 _ROOT = Path(__file__).parents[2]
 _FOLDER = _ROOT / ".venv" / "static-servers"
-_BODY = (
+BODY = (
     b'{"MD5OfMessageBody":"5d41402abc4b2a76b9719d911017c592",'
     b'"MessageId":"01234567-89ab-4cde-8f01-23456789abcd"}'
 )
@@ -28,7 +28,7 @@ _RAW_HEADERS = [(name.encode(), value.encode()) for name, value in _HEADERS]
 async def rsgi(scope: Any, protocol: Any) -> None:
     """The answer by granian's own interface."""
     await protocol()
-    protocol.response_bytes(200, _HEADERS, _BODY)
+    protocol.response_bytes(200, _HEADERS, BODY)
 
 
 async def asgi(
@@ -40,11 +40,11 @@ async def asgi(
     assert scope["type"] == "http"
     while (await receive()).get("more_body"):
         continue
-    length = (b"content-length", b"%d" % len(_BODY))
+    length = (b"content-length", b"%d" % len(BODY))
     await send(
         {"type": "http.response.start", "status": 200, "headers": [*_RAW_HEADERS, length]},
     )
-    await send({"type": "http.response.body", "body": _BODY})
+    await send({"type": "http.response.body", "body": BODY})
 
 
 def command(name: str, port: int) -> list[str]:

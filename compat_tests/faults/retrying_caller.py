@@ -33,7 +33,7 @@ RESTING_S = 0.1
 
 _SOON_S = 0.5
 """Time for an answer that nothing delays."""
-_CALL_S = 40.0
+CALL_S = 40.0
 _LINES_MAX = 1000
 _LATE = (
     "handle has expired|not available for visibility timeout change|not in flight|does not refer"
@@ -148,7 +148,7 @@ class Caller:
                 self._retries, self._request_id = by_sdk.retries, by_sdk.request_id
         if self._connection is None:
             (self._connection,) = await connect(self._endpoint, 1)
-        return await asyncio.wait_for(self._connection.call(action, body), _CALL_S)
+        return await asyncio.wait_for(self._connection.call(action, body), CALL_S)
 
     def _note(self, lines: list[str], text: str) -> None:
         if len(lines) < _LINES_MAX:

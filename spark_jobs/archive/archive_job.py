@@ -20,13 +20,13 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.archive.acknowledging import acknowledge, find_absent
 from spark_jobs.archive.archive_client import ArchiveClient, ServiceUnusable
+from spark_jobs.archive.archive_parts import Part
+from spark_jobs.archive.archive_tasks import SMALL, Small
 from spark_jobs.archive.delta_archive import Seen, add_action, commit, open_archive, seen
 from spark_jobs.archive.executor import write_segments_here
-from spark_jobs.archive.parts import Part
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Segment, ShardId, Warn, find_segments, waiting_segments
 from spark_jobs.archive.shuffle import write_shuffled
-from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.job_options import Output, lake_option, master_option, place_option
 from spark_jobs.lib.spark import OpenSession, spark_session

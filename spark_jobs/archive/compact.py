@@ -21,6 +21,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
+from spark_jobs.archive.archive_parts import PART_BYTES, Part, Partition
+from spark_jobs.archive.archive_tasks import SMALL, Small, run_tasks, split_work
 from spark_jobs.archive.delta_archive import (
     Action,
     add_action,
@@ -32,10 +34,8 @@ from spark_jobs.archive.delta_archive import (
 )
 from spark_jobs.archive.executor import Written, merge_files, merge_here
 from spark_jobs.archive.parquet_reading import TableFile
-from spark_jobs.archive.parts import PART_BYTES, Part, Partition
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Warn, find_segments
-from spark_jobs.archive.tasks import SMALL, Small, run_tasks, split_work
 from spark_jobs.lib.delta import delta_errors, load_table
 from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.job_options import Output, lake_option, master_option, unused_place_option

@@ -24,8 +24,8 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_jobs.archive.archive_parts import Part
 from spark_jobs.archive.parquet_reading import TableFile, read_table_files
-from spark_jobs.archive.parts import Part
 from spark_jobs.archive.segment_files import ShardId
 from spark_jobs.lib.delta import NotCommitted, delta_errors, open_table
 from spark_jobs.lib.job_failures import JobFailed

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 
+from spark_jobs.archive.archive_parts import Part, PartWriter, runs
 from spark_jobs.archive.parquet_reading import (
     Damaged,
     TableFile,
     read_table_file,
     verified_checksum,
 )
-from spark_jobs.archive.parts import Part, PartWriter, runs
 from spark_jobs.archive.segment_files import Segment, read_segment
 from spark_jobs.lib.live_count import Count
 from storage.lake.archive_schema import SEGMENT, arrow_schema
@@ -46,7 +46,7 @@ _SEGMENT: pa.Schema = arrow_schema(SEGMENT)
 _ORDER = [(name, "ascending") for name in ("account", "queue", "sent_at")]
 _GATHERED_BYTES = 64 << 20
 """Rows that are sorted and split at once; a segment has 64 MiB of content."""
-_CHUNK_BYTES = 256 << 10
+CHUNK_BYTES = 256 << 10
 """Java gives larger objects regions of their own."""
 _GROUP_BYTES = 4 << 20
 
@@ -102,7 +102,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _chunks(rows: pa.Table) -> Iterator[dict[str, Any]]:
     for (account, queue, day), some in runs(rows.sort_by(_ORDER)):
-        at_once = max(1, _CHUNK_BYTES * some.num_rows // max(some.nbytes, 1))
+        at_once = max(1, CHUNK_BYTES * some.num_rows // max(some.nbytes, 1))
         for batch in some.combine_chunks().to_batches(max_chunksize=at_once):
             yield {
                 "account": account,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_jobs.archive.parts import COLUMNS, Partition
+from spark_jobs.archive.archive_parts import COLUMNS, Partition
 from storage.lake.archive_schema import (
     ADDED,
     ARCHIVE,

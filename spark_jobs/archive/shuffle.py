@@ -15,8 +15,8 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_jobs.archive.archive_parts import PART_BYTES
 from spark_jobs.archive.executor import CHUNKS, WRITTEN, Written, read_segments, union, write_parts
-from spark_jobs.archive.parts import PART_BYTES
 from spark_jobs.archive.segment_files import SEGMENT_FIELDS, Segment
 from spark_jobs.lib.job_failures import spark_failures
 from spark_jobs.lib.live_count import Count, LiveCount

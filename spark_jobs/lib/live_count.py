@@ -27,7 +27,7 @@ Count = Callable[[int], None]
 
 _TELL_S = 1.0
 _TOKEN_BYTES = 16
-_DATAGRAM = struct.Struct(f"!{_TOKEN_BYTES}sqqqq")
+DATAGRAM = struct.Struct(f"!{_TOKEN_BYTES}sqqqq")
 """The token, the task's stage, partition and attempt, and its count. The token keeps out others
 who can reach the driver; there is nothing to be learnt or had but a wrong display."""
 _READ_MAX = 10_000
@@ -69,12 +69,12 @@ class LiveCount:
         with suppress(OSError):  # nothing is there, or it is closed
             for _ in range(_READ_MAX if self._socket is not None else 0):
                 assert self._socket is not None
-                self._note(self._socket.recv(_DATAGRAM.size + 1))
+                self._note(self._socket.recv(DATAGRAM.size + 1))
 
     def _note(self, told: bytes) -> None:
-        if len(told) != _DATAGRAM.size or not compare_digest(told[:_TOKEN_BYTES], self._token):
+        if len(told) != DATAGRAM.size or not compare_digest(told[:_TOKEN_BYTES], self._token):
             return
-        _, stage, partition, attempt, count = _DATAGRAM.unpack(told)
+        _, stage, partition, attempt, count = DATAGRAM.unpack(told)
         task, latest = (stage, partition), (attempt, count)
         if task in self._told or len(self._told) < _TASKS_MAX:
             self._told[task] = max(self._told.get(task, latest), latest)
@@ -137,7 +137,7 @@ class _Add:
         if now_s >= task.tell_at_s:
             task.tell_at_s = now_s + _TELL_S
             place = context.stageId(), context.partitionId(), attempt
-            _tell(self._address, _DATAGRAM.pack(self._token, *place, task.count))
+            _tell(self._address, DATAGRAM.pack(self._token, *place, task.count))
 
 
 def _tell(address: Address, datagram: bytes) -> None:

@@ -16,7 +16,7 @@ PATIENCE_S = 5.0
 """Time in which a master must accept a connection."""
 _HEAD_OF_A_FRAME = bytes([0, 0, 0, 0, 0, 0, 0, 21])
 """Spark waits silently for the rest; the web page beside a master, an easy mistake, does not."""
-_SILENCE_S = 1.0
+SILENCE_S = 1.0
 _LOCAL = re.compile(
     r"local(\[(\*|[1-9][0-9]*)( *, *[1-9][0-9]*)?\])?"
     r"|local-cluster\[ *[1-9][0-9]*( *, *[1-9][0-9]*){2} *\]"
@@ -97,7 +97,7 @@ def _connect(address: Address, is_standalone: bool, answers: SimpleQueue[OSError
 
 
 def _is_web_server(stream: socket.socket) -> bool:
-    stream.settimeout(_SILENCE_S)
+    stream.settimeout(SILENCE_S)
     stream.sendall(_HEAD_OF_A_FRAME)
     try:
         return stream.recv(4) == b"HTTP"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.node_process import QUICK_JAVA, NodeProcess
-from spark_jobs.archive.tasks import Small
+from spark_jobs.archive.archive_tasks import Small
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import job_faults as faults
 from spark_jobs.tests.job_services import ArchiveJob, FakeService

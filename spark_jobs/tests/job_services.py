@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_jobs.archive.archive_client import ArchiveClient
 from spark_jobs.archive.archive_job import Summary, run_archive
-from spark_jobs.archive.tasks import SMALL
+from spark_jobs.archive.archive_tasks import SMALL
 from spark_jobs.lib.spark import OpenSession
 from sqs_api.settings.service_place import Place
 from storage.lake.table import Lake

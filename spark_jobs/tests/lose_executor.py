@@ -10,8 +10,8 @@ import sys
 from pyspark import cloudpickle
 
 from spark_jobs.archive.archive_job import archive
+from spark_jobs.archive.archive_tasks import Small
 from spark_jobs.archive.runs import Run
-from spark_jobs.archive.tasks import Small
 from spark_jobs.lib.spark import spark_session
 from spark_jobs.tests import job_faults as faults
 

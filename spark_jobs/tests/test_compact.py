@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_jobs.archive.archive_job import archive, commit_parts, plan
+from spark_jobs.archive.archive_tasks import SMALL, Small
 from spark_jobs.archive.compact import Keep, bins, first_wave, run_compact
 from spark_jobs.archive.delta_archive import (
     commit,
@@ -25,7 +26,6 @@ from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import find_segments
-from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import SOURCE, archived_rows, messages, names, orphans, write_segment
 from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE, BatchId

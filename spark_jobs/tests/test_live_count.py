@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from spark_jobs.lib import live_count
-from spark_jobs.lib.live_count import _DATAGRAM, LiveCount
+from spark_jobs.lib.live_count import DATAGRAM, LiveCount
 from spark_jobs.lib.progress import Progress, Work
 
 _PATIENCE_S = 60.0
@@ -90,11 +90,11 @@ def test_a_later_attempt_replaces_an_earlier_one_and_others_are_not_heard(
         place = counted._socket.getsockname()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for attempt, count in ((1, 50), (1, 40), (2, 10), (1, 60)):
-                sender.sendto(_DATAGRAM.pack(counted._token, 0, 0, attempt, count), place)
-            sender.sendto(_DATAGRAM.pack(b"x" * 16, 0, 1, 1, 1000), place)
+                sender.sendto(DATAGRAM.pack(counted._token, 0, 0, attempt, count), place)
+            sender.sendto(DATAGRAM.pack(b"x" * 16, 0, 1, 1, 1000), place)
             sender.sendto(counted._token, place)
-            sender.sendto(_DATAGRAM.pack(counted._token, 0, 2, 1, 1000) + b"x", place)
-            sender.sendto(_DATAGRAM.pack(counted._token, 0, 3, 1, 1), place)
+            sender.sendto(DATAGRAM.pack(counted._token, 0, 2, 1, 1000) + b"x", place)
+            sender.sendto(DATAGRAM.pack(counted._token, 0, 3, 1, 1), place)
 
         assert counted.value == 11
         assert place[0] == "127.0.0.1"

@@ -101,7 +101,7 @@ def test_yarn_without_its_configuration_is_said_at_once(monkeypatch: pytest.Monk
 
 
 def test_one_of_several_masters_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masters, "_SILENCE_S", 0.01)
+    monkeypatch.setattr(masters, "SILENCE_S", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         reach(f"spark://127.0.0.1:{closed_port()},127.0.0.1:{port}")

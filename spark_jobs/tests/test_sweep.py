@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.archive.archive_job import Plan, commit_parts, plan
+from spark_jobs.archive.archive_parts import Part
 from spark_jobs.archive.delta_archive import commit_to, fence, open_archive
 from spark_jobs.archive.executor import write_segments_here
-from spark_jobs.archive.parts import Part
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.lib.delta import NotCommitted
 from spark_jobs.tests.lakes import archived_rows, names, orphans, write_batches

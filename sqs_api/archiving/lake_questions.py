@@ -17,11 +17,11 @@ from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 
 READ_S = 60.0
 """After this the lake counts as unavailable, and the caller has to ask again later."""
-_CHECK_S = 600.0
+CHECK_S = 600.0
 """The check reads columns of all files in the batches' queues and days."""
 _AT_ONCE = 2
 """Processes that search the lake."""
-_PYTHON = [sys.executable, "-EP", "-m", "sqs_api"]
+PYTHON = [sys.executable, "-EP", "-m", "sqs_api"]
 
 
 class LakeSilent(Exception):
@@ -34,7 +34,7 @@ async def ask_lake(
     """Give a hidden command the task as JSON; returns its output. Raises LakeSilent."""
     pipe = asyncio.subprocess.PIPE
     worker = await asyncio.create_subprocess_exec(
-        *_PYTHON, command, stdin=pipe, stdout=pipe, stderr=pipe
+        *PYTHON, command, stdin=pipe, stdout=pipe, stderr=pipe
     )
     try:
         async with asyncio.timeout(within_s):
@@ -76,7 +76,7 @@ class ArchivedTable:
     async def _refute(self, claimed: Claimed) -> str | None:
         try:
             answer = await ask_lake(
-                "lake-archived", self._lake, ArchivedTask(self._lake, claimed), _CHECK_S
+                "lake-archived", self._lake, ArchivedTask(self._lake, claimed), CHECK_S
             )
         except LakeSilent as error:
             raise TableUnreadable(str(error)) from error

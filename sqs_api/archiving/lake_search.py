@@ -47,7 +47,7 @@ from storage.lake.table import Lake, LakeUnusable
 from visibility.content.content import Extras
 from visibility.contract.stored_message import Origin
 
-_READ_BYTES_MAX = 128 << 20
+READ_BYTES_MAX = 128 << 20
 """Size of the row groups that one page reads."""
 _CONTENT = ("body", "attributes", "sealed")
 _BESIDE = (
@@ -164,7 +164,7 @@ class _Search:
         return FoundRows(rows, scanned, self._place() if self._heap else None, spans, near)
 
     def _is_enough(self) -> bool:
-        return self._read_bytes >= _READ_BYTES_MAX and self._passed != self._after
+        return self._read_bytes >= READ_BYTES_MAX and self._passed != self._after
 
     # -- the order ---------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.queue_samples import QueueSamples
-from sqs_api.cloudwatch.charts import Charts
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.metric_actions import (
     Found,
@@ -28,6 +27,7 @@ from sqs_api.cloudwatch.metric_actions import (
     get_metric_statistics,
     list_metrics,
 )
+from sqs_api.cloudwatch.metric_charts import Charts
 from sqs_api.cloudwatch.metric_statistics import Datapoint, Window, datapoints
 from sqs_api.cloudwatch.metric_table import SENT, SIZE
 from sqs_api.cloudwatch.recorder import Recorder

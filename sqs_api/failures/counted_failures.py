@@ -27,7 +27,7 @@ OTHER_SOURCES = ""
 """The name of all sources beyond those, and of messages that were sent to the queue itself."""
 _SPAN_WEIGHT = 40
 """Messages that take as much memory as a span beside its messages."""
-_OFFSET = (1 << SPAN_BITS) - 1
+OFFSET = (1 << SPAN_BITS) - 1
 _SAMPLES = 8
 
 
@@ -99,7 +99,7 @@ class Counted:
 
     def __contains__(self, sequence: int) -> bool:
         span = self._spans.get(sequence >> SPAN_BITS)
-        return span is not None and sequence & _OFFSET in span
+        return span is not None and sequence & OFFSET in span
 
     @property
     def weight(self) -> int:
@@ -130,7 +130,7 @@ class Counted:
         span = self._spans.get(dead.sequence >> SPAN_BITS)
         if span is None:
             span = self._spans[dead.sequence >> SPAN_BITS] = SpanMessages()
-        span.add(dead.sequence & _OFFSET, known)
+        span.add(dead.sequence & OFFSET, known)
         self.messages += 1
         group.messages += 1
         group.sources[source] = group.sources.get(source, 0) + 1
@@ -142,7 +142,7 @@ class Counted:
     def remove(self, sequence: int) -> bool:
         """Count a message no longer; False if it is not counted."""
         span = self._spans.get(sequence >> SPAN_BITS)
-        known = span.remove(sequence & _OFFSET) if span is not None else None
+        known = span.remove(sequence & OFFSET) if span is not None else None
         if span is None or known is None:
             return False
         if not span:

@@ -25,10 +25,9 @@ from sqs_api.gateway.sealer import Sealer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every, in_slices
 from visibility.contract.errors import QueueError
-from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
-from visibility.contract.outcomes import BrowsedPage
+from visibility.contract.outcomes import BrowsedPage, FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_changes import Ops
 from visibility.rows.row_keys import queue_of
@@ -40,7 +39,7 @@ FAILURES = "failures"
 MESSAGES_MAX = 10_000_000
 """Messages that a process counts: some 200 MB. Beyond that it counts no more of them."""
 LOOK_S = 0.5
-_FIND_S = 5.0
+FIND_S = 5.0
 """Interval at which queues are found that became dead-letter queues."""
 _SLICE = 100
 _LOOK_MAX_S = 1.0
@@ -51,7 +50,7 @@ _PAUSES = 4.0
 _PAUSES_ASKED = 1.0
 """The same for a queue that somebody has looked at within _ASKED_S."""
 _ASKED_S = 5.0
-_ASKED_MAX_S = 0.4
+ASKED_MAX_S = 0.4
 _LOADING_MAX_S = 3.0
 """Notes of five million messages are read in about a second."""
 _NOTE_MAX_S = 0.2
@@ -131,7 +130,7 @@ class FailureIndex:
 
     async def _find(self) -> None:
         """Follow the dead-letter queues whose shards this process leads now."""
-        self._find_at_s = self._monotonic_s() + _FIND_S
+        self._find_at_s = self._monotonic_s() + FIND_S
         led = [number for number in self._router.shards if self._router.leads(number)]
         if self._found == (self._queues.revision, led):
             return
@@ -254,7 +253,7 @@ class FailureIndex:
         led = list(self._led(queue_ids))
         if not self._passes.keys() >= set(led):
             await self._find()
-        until_s = self._monotonic_s() + _ASKED_MAX_S
+        until_s = self._monotonic_s() + ASKED_MAX_S
         here = [each for each in led if each in self._passes]
         for queue_id in here:
             self._asked_s[queue_id] = self._monotonic_s()

@@ -24,9 +24,8 @@ from sqs_api.failures.span_notes import Notes, Unnoted, content_of, note_of
 from visibility.content.content import unpack
 from visibility.content.failures import Failure, failure_of
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.failure_note import FailureNote
 from visibility.contract.model import QueueDefinition
-from visibility.contract.outcomes import BrowsedPage
+from visibility.contract.outcomes import BrowsedPage, FailureNote
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_keys import DELAYED, MESSAGE, QUARANTINED, SPAN_BITS, number_of, pair_of
 from visibility.rules.browse import BrowseMessages

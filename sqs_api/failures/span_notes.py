@@ -15,8 +15,8 @@ import msgspec
 
 from sqs_api.failures.counted_failures import SpanNote
 from visibility.content.noted_failures import NOTE_VERSION
-from visibility.contract.failure_note import FailureNote, FailureNotesPage
 from visibility.contract.model import QueueDefinition
+from visibility.contract.outcomes import FailureNote, FailureNotesPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.failure_notes import NOTE_BYTES_MAX
 

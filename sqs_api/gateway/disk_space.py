@@ -50,7 +50,7 @@ class DiskSpace:
     def __init__(self, folder: Path, reserve_bytes: int) -> None:
         """`reserve_bytes` 0: space is never short."""
         self._folder = folder
-        self._reserve_bytes = reserve_bytes
+        self.reserve_bytes = reserve_bytes
         self._log = structlog.get_logger("disk")
         self.is_short = False
         """True while less than the reserve is free."""
@@ -63,7 +63,7 @@ class DiskSpace:
 
     def is_shorter_than(self, reserves: float) -> bool:
         """True if less than this multiple of the reserve is free."""
-        return self.free_bytes < self._reserve_bytes * reserves
+        return self.free_bytes < self.reserve_bytes * reserves
 
     def refuses(self, request: type[Operation]) -> bool:
         """True for an action that takes space while there is little. Queues can be made down to
@@ -105,11 +105,11 @@ class DiskSpace:
             return
         self.free_bytes = there.f_bavail * there.f_frsize
         self._is_half_free = 2 * there.f_bavail >= there.f_blocks
-        needed = self._reserve_bytes * (_ENOUGH_AGAIN if self.is_short else 1.0)
+        needed = self.reserve_bytes * (_ENOUGH_AGAIN if self.is_short else 1.0)
         self._safe_s = min((self.free_bytes - needed) / _FILLED_BYTES_S, _UNSEEN_S)
         is_short = self.free_bytes < needed or not can_grow
         if is_short is not self.is_short:
             self.is_short = is_short
             say = self._log.error if is_short else self._log.warning
             name = "disk_short_sends_refused" if is_short else "disk_has_space_again"
-            say(name, free_bytes=self.free_bytes, reserve_bytes=self._reserve_bytes)
+            say(name, free_bytes=self.free_bytes, reserve_bytes=self.reserve_bytes)

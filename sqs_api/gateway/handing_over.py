@@ -17,14 +17,14 @@ import msgspec
 import structlog
 
 from cluster.clock import Entropy
-from cluster.peers.process_names import host_of
+from cluster.peers.peer_settings import host_of
 from cluster.peers.questions import Question, Questions, Said
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
 from sqs_api.gateway.usage import Usage, UsageRow
 
 HAND_OVER_S = 10.0
-_ROWS_MAX = 1000
+ROWS_MAX = 1000
 """Rows of one question."""
 _WAIT_S = 5.0
 _STOP_S = 5.0
@@ -144,8 +144,8 @@ class HandingOver:
         counts: list[tuple[int, GatewayCounts]],
     ) -> bool:
         news = [row for row in rows if self._has.get(row[:3]) != row[3:]]
-        for begin in range(0, len(news), _ROWS_MAX) or [0]:
-            some = news[begin : begin + _ROWS_MAX]
+        for begin in range(0, len(news), ROWS_MAX) or [0]:
+            some = news[begin : begin + ROWS_MAX]
             handed = _Handed(folder, some, self._process, self._number, counts)
             question = Question(_HAND_OVER, b"", msgspec.msgpack.encode(handed))
             said = await self._doors.ask(host, question, _WAIT_S)

@@ -35,7 +35,7 @@ _REFUSALS = {
     KmsDisabled,
     KmsNotFound,
 }
-_HEAR_PAUSE_S = 0.2
+HEAR_PAUSE_S = 0.2
 """Between questions to etcd: callers without a key cause them."""
 _HEAR_S = 4.0
 """Time that a request waits for what it may not know."""
@@ -55,7 +55,7 @@ class RecheckRefusal:
         self._asking = asyncio.Lock()
         self._asked = self._heard = 0
         """Questions to etcd that were begun, and the latest one that was answered."""
-        self._asked_s = -_HEAR_PAUSE_S
+        self._asked_s = -HEAR_PAUSE_S
         self._log = structlog.get_logger("node")
 
     def may_lift(self, refusal: QueueError | AuthError) -> bool:
@@ -85,7 +85,7 @@ class RecheckRefusal:
             if self._heard > asked:
                 return
             now_s = asyncio.get_running_loop().time
-            await asyncio.sleep(self._asked_s + _HEAR_PAUSE_S - now_s())
+            await asyncio.sleep(self._asked_s + HEAR_PAUSE_S - now_s())
             self._asked += 1
             self._asked_s = now_s()
             await self._catch_up()

@@ -14,7 +14,7 @@ import structlog
 from auth.sigv4 import Verifier
 from cluster.keys.identity_records import IdentitiesUnreadable
 
-_STOP_S = 1.0
+STOP_S = 1.0
 """A stop waits this long for the last days: the cluster's records may be away."""
 NoteUses = Callable[[Mapping[str, int]], Awaitable[None]]
 """`IdentityStore.note_uses`."""
@@ -54,7 +54,7 @@ class UsedKeys:
     async def stop(self) -> None:
         """Write the last days, if that takes no longer than a stop may wait."""
         try:
-            async with asyncio.timeout(_STOP_S):
+            async with asyncio.timeout(STOP_S):
                 await self.write()
         except TimeoutError:
             self._log.warning("key_uses_not_written", error="a stop waits no longer")

@@ -22,15 +22,15 @@ _BACKLOG = 1024
 _UNSENT_BYTES = 128 << 10
 _ACCEPTS_AT_ONCE = 64
 """Then requests of open connections get their turn."""
-_PAUSE_S = 0.25
+PAUSE_S = 0.25
 """Pause after a failed accept; without it, the waiting client would wake the loop again at once."""
-_HANDSHAKE_S = 10
+HANDSHAKE_S = 10
 """A handshake is three short messages."""
-_HANDSHAKE_SPARED_S = 2.0
+HANDSHAKE_SPARED_S = 2.0
 """Time after which one that is not over gives way to a new client."""
 _TLS_END_S = 5
 """Time for a client to answer the end of TLS."""
-_REPORT_S = 1.0
+REPORT_S = 1.0
 _HANDSHAKE_RECORD = b"\x16"
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -114,7 +114,7 @@ class Listener:
         self._counters.refused[Refused.DESCRIPTORS] += 1
         for listening in self._sockets:
             self._loop.remove_reader(listening)
-        self._loop.call_later(_PAUSE_S, self._resume)
+        self._loop.call_later(PAUSE_S, self._resume)
 
     def _accept(self, listening: socket.socket) -> None:
         """Accept the waiting clients."""
@@ -151,7 +151,7 @@ class Listener:
     def _end_old_handshake(self) -> bool:
         """End the oldest one; False if none is under way for long."""
         for task, begun_s in self._beginning.items():
-            if self._loop.time() - begun_s < _HANDSHAKE_SPARED_S:
+            if self._loop.time() - begun_s < HANDSHAKE_SPARED_S:
                 return False
             del self._beginning[task]
             task.cancel()
@@ -202,7 +202,7 @@ class Listener:
                     self._connect,
                     client,
                     ssl=tls.context,
-                    ssl_handshake_timeout=_HANDSHAKE_S,
+                    ssl_handshake_timeout=HANDSHAKE_S,
                     ssl_shutdown_timeout=_TLS_END_S,
                 )
             finally:
@@ -218,12 +218,12 @@ class Listener:
         self._log.warning(
             "handshake_refused", client=address, reason=reason, unreported=self._unreported
         )
-        self._next_report_s, self._unreported = now_s + _REPORT_S, 0
+        self._next_report_s, self._unreported = now_s + REPORT_S, 0
 
     async def _speaks_tls(self, client: socket.socket) -> bool:
         """True if a handshake begins; any other client is refused here."""
         try:
-            async with asyncio.timeout(_HANDSHAKE_S):
+            async with asyncio.timeout(HANDSHAKE_S):
                 first = await self._first_byte(client)
         except TimeoutError:
             self._counters.timeouts[TimedOut.HANDSHAKE] += 1

@@ -33,7 +33,7 @@ from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.settings.proxies import TrustedProxies
 
 LOCAL_HOST = "127.0.0.1"
-_SWEPT_AT_ONCE = 1000
+SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
 _UNSERVED_AT_ONCE = 64
 """Connections that are looked at when a new one needs a place."""
@@ -129,7 +129,7 @@ class SqsServer(web.Server):
         for number, (connection, transport) in enumerate(list(self._connections.items()), 1):
             if connection in self._connections:  # it may have ended meanwhile
                 cast(SqsConnection, connection).end_if_overdue(transport)
-            if number % _SWEPT_AT_ONCE == 0:
+            if number % SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     def begin_to_stop(self) -> None:
@@ -191,16 +191,15 @@ class Server:
         self._tls: Tls | None = None
         self._servers: list[SqsServer] = []
         self._listeners: list[Listener] = []
-        self.places: Places | None = None
-        """Places of clients' connections. Those with TLS stay: their state is in this process."""
         self.admin_address = ""
         """Address of the administrative pages for local programs."""
         if settings.tls_certificate is not None and settings.tls_key is not None:
             self._tls = Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         self._log = structlog.get_logger("front")
 
-    async def open(self, gateway: Gateway, pages: OtherPages) -> str:
-        """Listen. Returns the address. Raises OSError."""
+    async def open(self, gateway: Gateway, pages: OtherPages, places: Places | None = None) -> str:
+        """Listen; `places` are those of clients' connections. Returns the address. Raises
+        OSError."""
         settings, tls = self._settings, self._tls
         limits = ListenerLimits(
             connections_max=descriptors_for_connections(
@@ -214,7 +213,8 @@ class Server:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
         proxies = TrustedProxies(settings.trusted_proxies)
         origins = AllowedOrigins(settings.browser_origins)
-        places = None if tls is not None else self.places
+        if tls is not None:
+            places = None  # the state of TLS is in this process
         server = SqsServer(gateway, pages, limits, proxies, origins, places)
         main, local = self._inherited or (None, None)
         port = await self._listen(server, settings.host, settings.port, tls, main)

@@ -26,7 +26,7 @@ from visibility.contract.move_task import MessageFilter
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.rules.browse import BrowseMessages, is_wanted
 
-_STEP_MESSAGES = 100
+STEP_MESSAGES = 100
 SCAN_S = 1.0
 """Time of a scan, after which it says how far it is."""
 _FOUND_BYTES_MAX = 32 << 20
@@ -112,7 +112,7 @@ class Scan:
     async def count(self, position: Position) -> ScannedStates:
         """Count the messages. Raises QueueError."""
         self._counts = True
-        at = await self._walk_in_turn(position, _STEP_MESSAGES)
+        at = await self._walk_in_turn(position, STEP_MESSAGES)
         return ScannedStates(self._states, self._scanned, at)
 
     async def _walk_in_turn(self, position: Position, limit: int) -> Position | None:
@@ -145,7 +145,7 @@ class Scan:
             return self._next_part(at)
         is_delayed = PHASES[self._state][at.phase]
         all_match = self._state in ("all", "delayed") and not self._search.opens
-        wanted = min(limit - len(self._found), _STEP_MESSAGES) if all_match else _STEP_MESSAGES
+        wanted = min(limit - len(self._found), STEP_MESSAGES) if all_match else STEP_MESSAGES
         is_held = self._state in _HELD
         after = (at.due_ms, at.sequence)
         look = BrowseMessages(is_delayed, after, wanted, is_held, filter=self._filter)

@@ -55,14 +55,13 @@ class ShownQueueId(TypedDict):
 
 class RestorableQueue(ShownQueueId):
     """A deleted queue, or the messages of a purged one; `dead_letters` of them are in its
-    dead-letter queue. `obstacle` is the reason if it cannot be restored."""
+    dead-letter queue. `obstacle` is the reason if it can never be restored."""
 
     purged: bool
     messages: int
     dead_letters: int
     deleted_at_ms: int
     restorable_until_ms: int
-    can_be_restored: bool
     obstacle: str | None
 
 
@@ -90,7 +89,6 @@ async def list_deleted_queues(context: OperatorContext, asked: Asked) -> list[Re
             "dead_letters": rescued,
             "deleted_at_ms": kept.deleted_at_ms,
             "restorable_until_ms": deletions.restorable_until_ms(kept),
-            "can_be_restored": kept.obstacle is None,
             "obstacle": kept.obstacle,
         }
         for kept, messages, rescued in zip(

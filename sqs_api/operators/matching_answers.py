@@ -36,8 +36,8 @@ from sqs_api.operators.shown_messages import ShownMessage, shown_message
 from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX, MOVE_SELECTED_MAX
 from visibility.rules.hold_messages import HoldMessages
 
-_STEP_MAX = min(1_000, MOVE_SELECTED_MAX)
-_EXPORTED_MAX = 200
+STEP_MAX = min(1_000, MOVE_SELECTED_MAX)
+EXPORTED_MAX = 200
 _WAITING = "visible"
 
 
@@ -132,7 +132,7 @@ async def delete_matching(
 ) -> MatchingDeleted:
     """Delete the messages that match and wait; those in flight and held ones stay."""
     asked.noted["undo_s"] = given.undo_s or None
-    found = await _step(context, asked, given, _WAITING, _STEP_MAX)
+    found = await _step(context, asked, given, _WAITING, STEP_MAX)
     sequences = _sequences(found)
     deleted, kept = await delete_selected(context, asked, sequences, given.undo_s)
     return {
@@ -150,7 +150,7 @@ async def hold_matching(
     """Hold the messages that match and wait."""
     owner = name_of(asked) if given.owner is None else given.owner
     asked.noted |= {"owner": owner, "reference": given.reference}
-    found = await _step(context, asked, given, _WAITING, _STEP_MAX)
+    found = await _step(context, asked, given, _WAITING, STEP_MAX)
     operation = HoldMessages(_sequences(found), owner, given.reference)
     changed = await change_selected(context, asked, operation)
     return {
@@ -167,7 +167,7 @@ async def export_matching(
     """The messages that match, with all of their bodies."""
     queue = asked.queue(asked.parts[0])
     check_bodies(asked, queue, ())
-    found = await _step(context, asked, given, given.state, _EXPORTED_MAX)
+    found = await _step(context, asked, given, given.state, EXPORTED_MAX)
     asked.bodies_read = [each.found.message.message_id for each in found.messages]
     return {
         "messages": [shown_message(queue, each, with_body=True) for each in found.messages],

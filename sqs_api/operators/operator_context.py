@@ -14,8 +14,8 @@ from sqs_api.admin.asked import Asked
 from sqs_api.admin.browser_sessions import BrowserSessions
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.archiving.lake_questions import ArchivedMessages
-from sqs_api.cloudwatch.charts import Charts
 from sqs_api.cloudwatch.metric_actions import Reader
+from sqs_api.cloudwatch.metric_charts import Charts
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions

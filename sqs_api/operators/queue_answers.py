@@ -129,7 +129,6 @@ class Purged(TypedDict):
     queue_id: int
     purged_at_ms: int
     restorable_until_ms: int
-    can_be_restored: bool
     obstacle: str | None
 
 
@@ -243,7 +242,6 @@ def _purges(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> l
             "queue_id": kept.queue.queue_id,
             "purged_at_ms": kept.deleted_at_ms,
             "restorable_until_ms": context.deletions.restorable_until_ms(kept),
-            "can_be_restored": kept.obstacle is None,
             "obstacle": kept.obstacle,
         }
         for kept in context.deletions.all()

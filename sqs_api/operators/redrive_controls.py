@@ -31,8 +31,8 @@ from visibility.contract.results import CancelMessageMoveTaskResult
 from visibility.rules.move_pace import prefix_of
 from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
 
-_LOOK_S = 0.05
-_LOOKS = 60
+LOOK_S = 0.05
+LOOKS = 60
 """An undo waits this often for messages that are on their way to other shards."""
 _Rate = Annotated[int, Meta(ge=0, le=MOVE_RATE.high)]
 
@@ -192,11 +192,11 @@ async def _ended(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, task_id: str
 ) -> MoveTask:
     """The cancelled task, all of whose messages have arrived. Raises ServiceUnavailable."""
-    for _ in range(_LOOKS):
+    for _ in range(LOOKS):
         task = await _task(context, asked, queue, task_id)
         if not task.is_active:
             return task
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(LOOK_S)
     raise ServiceUnavailable("Messages of the redrive are on their way. Please try again.")
 
 

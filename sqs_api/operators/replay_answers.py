@@ -36,9 +36,9 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import QueueDefinition
 
-_STEP = 100
-_PLAN_STEP = 1_000
-_Places = Annotated[list[str], Meta(max_length=_STEP)]
+STEP = 100
+PLAN_STEP = 1_000
+_Places = Annotated[list[str], Meta(max_length=STEP)]
 _SEALED = "It is sealed: the archive has it encrypted only."
 _DAMAGED = "Its checksum in the archive is wrong."
 _EMPTY = "It has no body."
@@ -135,7 +135,7 @@ class ReplayStep(TypedDict):
 async def plan_replay(context: OperatorContext, asked: Asked, given: GivenReplay) -> ReplayPlan:
     """The numbers of a replay, without sending; `next` goes on."""
     target = _target(context, asked, given)
-    found, progress = await _find(context, asked, given, _PLAN_STEP, body_max=0)
+    found, progress = await _find(context, asked, given, PLAN_STEP, body_max=0)
     size_max = target.settings.maximum_message_size
     sound = [row for row in found.rows if not row.is_sealed and not row.is_damaged]
     sent = [row for row in sound if row.size <= size_max]
@@ -156,7 +156,7 @@ async def plan_replay(context: OperatorContext, asked: Asked, given: GivenReplay
 async def replay_archive(context: OperatorContext, asked: Asked, given: GivenReplay) -> ReplayStep:
     """Send copies of up to 100 archived messages, the oldest first; `next` goes on."""
     target = _target(context, asked, given)
-    found, progress = await _find(context, asked, given, _STEP, body_max=None)
+    found, progress = await _find(context, asked, given, STEP, body_max=None)
     step: ReplayStep = {
         "to": target.name,
         "copies": [],

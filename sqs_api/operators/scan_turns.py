@@ -26,9 +26,9 @@ WAIT_S = 5.0
 """Time that one waits for its turn; then it is refused, and may be tried again."""
 WAIT_ON_S = 30.0
 """The same of one that goes on: a delete of all that match should not end in the middle."""
-_WAITING_MAX = 100
+WAITING_MAX = 100
 """Scans that begin are refused if so many wait; those that go on, if twice as many."""
-_OF_USER_WAITING_MAX = 10
+OF_USER_WAITING_MAX = 10
 """The same of one user."""
 
 
@@ -78,7 +78,7 @@ class ScanTurns:
             return
         of_user = sum(other.user == scan.user for other in self._waiting)
         times = 2 if goes_on else 1
-        if len(self._waiting) >= _WAITING_MAX * times or of_user >= _OF_USER_WAITING_MAX * times:
+        if len(self._waiting) >= WAITING_MAX * times or of_user >= OF_USER_WAITING_MAX * times:
             raise _refused()
         self._waiting.append(scan)
         try:

@@ -1,7 +1,7 @@
 """StepLines: one line of the audit log for what a page asks for in many requests, such as a count.
 
 The requests of one caller for the same thing are one, until one of them is the last, or none came
-for _IDLE_S. The line has their sums, and says if it is not whole.
+for IDLE_S. The line has their sums, and says if it is not whole.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 from sqs_api.admin.asked import Step
 from sqs_api.gateway.audit import AuditLog
 
-_IDLE_S = 60.0
-_LONGEST_S = 300.0
+IDLE_S = 60.0
+LONGEST_S = 300.0
 """After this time what is done is noted, and what follows gets a line of its own."""
-_OPEN_MAX = 1_000
+OPEN_MAX = 1_000
 
 
 class _Open:
@@ -48,9 +48,9 @@ class StepLines:
             self._end(key)
         each, loop = self._open.get(key), asyncio.get_running_loop()
         if each is None:
-            if len(self._open) >= _OPEN_MAX:
+            if len(self._open) >= OPEN_MAX:
                 self._end(next(iter(self._open)))
-            each = self._open[key] = _Open(event, now, loop.time() + _LONGEST_S)
+            each = self._open[key] = _Open(event, now, loop.time() + LONGEST_S)
         each.fields, each.requests = fields, each.requests + 1
         for name, number in step.sums.items():
             each.sums[name] = each.sums.get(name, 0) + number
@@ -59,7 +59,7 @@ class StepLines:
         if step.is_last:
             self._end(key, is_whole=True)
         else:
-            each.timer = loop.call_at(min(loop.time() + _IDLE_S, each.until_s), self._end, key)
+            each.timer = loop.call_at(min(loop.time() + IDLE_S, each.until_s), self._end, key)
 
     def _end(self, key: bytes, *, is_whole: bool = False) -> None:
         each = self._open.pop(key, None)

@@ -28,7 +28,7 @@ _PRINTABLE = bytes(range(0x20, 0x7F))
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _TARGET = re.compile(rb"/[!-\"$-~]*")
 _LENGTH_DIGITS_MAX = 6
-_KEPT_MAX = 1000
+KEPT_MAX = 1000
 _KEPT_BYTES_MAX = 200
 """Longer lines are read each time."""
 _CHANGING = frozenset(
@@ -67,13 +67,13 @@ class _Lines(dict[bytes, tuple[bytes, bytes]]):
             name = sent_name.lower()
             if _TOKEN.fullmatch(sent_name) is None or name in _LEFT_TO_AIOHTTP:
                 raise KeyError(line)
-            if len(_names) < _KEPT_MAX:
+            if len(_names) < KEPT_MAX:
                 _names[sent_name] = name
         if not separator or line.translate(None, _PRINTABLE):
             raise KeyError(line)
         read = (name, value.strip(b" "))
         if len(line) <= _KEPT_BYTES_MAX and name not in _CHANGING:
-            if len(self) >= _KEPT_MAX:
+            if len(self) >= KEPT_MAX:
                 self.clear()
             self[line] = read
         return read
@@ -148,6 +148,6 @@ def _readable_target(request_line: bytes) -> bytes | None:
         return None
     if target.startswith(OTHER_PATHS):
         return None
-    if len(_targets) < _KEPT_MAX and len(target) < _KEPT_BYTES_MAX:
+    if len(_targets) < KEPT_MAX and len(target) < _KEPT_BYTES_MAX:
         _targets[request_line] = target
     return target

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from cluster.fleet.loads import REPORT_MS
-from cluster.peers.process_names import is_host_id
+from cluster.peers.peer_settings import is_host_id
 from storage.engines.store_options import Replication
 
 _ETCD_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^/\s?#@:\[\]]+)(:[0-9]{1,5})?/?")

@@ -12,9 +12,8 @@ from cryptography import x509
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import TlsFiles as EtcdTlsFiles
 from cluster.members.member_records import MembershipRefused
-from cluster.peers.peer_settings import Address, PeerSettings
+from cluster.peers.peer_settings import Address, PeerSettings, host_of, worker_of
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
-from cluster.peers.process_names import host_of, worker_of
 from cluster.peers.roles import FIRST_MARK, GATEWAY_MARK, MARKS, cluster_mark
 from sqs_api.settings.cluster_settings import Role, split_address, split_list
 from sqs_api.settings.config import Settings

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from auth.auth_errors import MissingAuthenticationToken
@@ -11,7 +12,7 @@ from auth.caller import Caller
 from auth.identities import User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, read_policy
-from sqs_api.tests.serving import ACCOUNT, REGION, Answer, Service, json_request
+from sqs_api.tests.serving import ACCOUNT, REGION, Answer, Service, json_request, running
 
 AWAY = "2" * 12
 BASE = "http://localhost:9324"
@@ -28,6 +29,14 @@ def authenticate(
     if not account:
         raise MissingAuthenticationToken
     return Caller(account, REGION, "AIDA" + user.upper(), "AKIA", user or None)
+
+
+@asynccontextmanager
+async def with_policies() -> AsyncIterator[Service]:
+    """A service in which policies count, with queue `q`."""
+    async with running(authenticate=authenticate, enforced=True) as parts:
+        await as_caller(parts, ACCOUNT, "CreateQueue", QueueName="q")
+        yield parts
 
 
 def user_with(name: str, *statements: dict[str, Any], account: str = ACCOUNT, **tags: str) -> User:

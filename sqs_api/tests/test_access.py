@@ -17,11 +17,11 @@ from sqs_api.tests.callers import (
     BASE,
     QUEUE,
     as_caller,
-    authenticate,
     grant,
     send_as,
     set_policy,
     user_with,
+    with_policies,
 )
 from sqs_api.tests.serving import (
     ACCOUNT,
@@ -35,8 +35,7 @@ from sqs_api.tests.serving import (
 
 @pytest_asyncio.fixture
 async def service() -> AsyncIterator[Service]:
-    async with running(authenticate=authenticate, enforced=True) as parts:
-        await as_caller(parts, ACCOUNT, "CreateQueue", QueueName="q")
+    async with with_policies() as parts:
         yield parts
 
 

@@ -149,8 +149,8 @@ async def test_the_process_that_reads_ends_with_who_asked(monkeypatch: pytest.Mo
 
 
 async def test_a_lake_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_questions, "_PYTHON", ["sh", "-c", "exec sleep 600"])
-    monkeypatch.setattr(lake_questions, "_CHECK_S", 0.05)
+    monkeypatch.setattr(lake_questions, "PYTHON", ["sh", "-c", "exec sleep 600"])
+    monkeypatch.setattr(lake_questions, "CHECK_S", 0.05)
 
     with pytest.raises(TableUnreadable, match="does not answer"):
         await ArchivedTable("/lake").check(CLAIMED)

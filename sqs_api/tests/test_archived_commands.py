@@ -64,8 +64,8 @@ async def test_messages_are_searched_and_shown(served: Served) -> None:
 async def test_a_replay_is_planned_and_done(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay_answers, "_STEP", 4)
-    monkeypatch.setattr(replay_answers, "_PLAN_STEP", 5)
+    monkeypatch.setattr(replay_answers, "STEP", 4)
+    monkeypatch.setattr(replay_answers, "PLAN_STEP", 5)
     planned = await say(served, "replay", "q", "--all", "--dry-run")
     nothing_sent = await served.count()
     done = await say(served, "replay", "q", "--all")

@@ -23,7 +23,7 @@ EVENTS = ("holdfast:CountMatching", "holdfast:ReadMessageBodies")
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "SCAN_S", 0.0)
-    monkeypatch.setattr(browsing, "_STEP_MESSAGES", 2)
+    monkeypatch.setattr(browsing, "STEP_MESSAGES", 2)
 
 
 def lines(data: Path) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ class Noted:
 async def test_open_ones_are_bounded_and_end_when_nothing_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(step_lines, "_OPEN_MAX", 2)
+    monkeypatch.setattr(step_lines, "OPEN_MAX", 2)
     noted = Noted()
     kept = StepLines(noted)  # type: ignore[arg-type]
 
@@ -119,14 +119,14 @@ async def test_open_ones_are_bounded_and_end_when_nothing_follows(
         ("b", False),
         ("c", False),
     ]
-    monkeypatch.setattr(step_lines, "_IDLE_S", 0.0)
+    monkeypatch.setattr(step_lines, "IDLE_S", 0.0)
     noted.changed.clear()
     step("d")
     await noted.changed.wait()
     assert noted.lines[-1]["queue"] == "d"
 
-    monkeypatch.setattr(step_lines, "_IDLE_S", 60.0)
-    monkeypatch.setattr(step_lines, "_LONGEST_S", 0.0)
+    monkeypatch.setattr(step_lines, "IDLE_S", 60.0)
+    monkeypatch.setattr(step_lines, "LONGEST_S", 0.0)
     noted.changed.clear()
     step("e")
     await noted.changed.wait()

@@ -18,10 +18,9 @@ from sqs_api.failures.counted_failures import Counted, Dead
 from visibility.content.content import unpack
 from visibility.content.failures import failure_of
 from visibility.content.noted_failures import NOTE_VERSION
-from visibility.contract.failure_note import FailureNote, SpansNoted
 from visibility.contract.model import Request
 from visibility.contract.move_task import MessageFilter, MoveTask
-from visibility.contract.outcomes import BrowsedPage, MovePlan, MoveTasks
+from visibility.contract.outcomes import BrowsedPage, FailureNote, MovePlan, MoveTasks, SpansNoted
 from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
 from visibility.rules import failure_pages, move_steps
 from visibility.rules.browse import BrowseMessages
@@ -191,8 +190,8 @@ def test_a_restart_forgets_that_and_moves_the_same(monkeypatch: pytest.MonkeyPat
 def test_whatever_is_noted_the_same_moves(
     monkeypatch: pytest.MonkeyPatch, seed: int, cost: int
 ) -> None:
-    monkeypatch.setattr(failure_pages, "_COST_MAX", cost)
-    monkeypatch.setattr(move_steps, "_FILTERED_MESSAGES", 1 + seed % 3)
+    monkeypatch.setattr(failure_pages, "COST_MAX", cost)
+    monkeypatch.setattr(move_steps, "FILTERED_MESSAGES", 1 + seed % 3)
     random = Random(seed)
     dying = Dying(monkeypatch, seed, kinds="AABC")
     dying.note(random.sample(range(SPANS), random.randrange(SPANS)))
@@ -229,8 +228,8 @@ def test_a_page_opens_fewer_notes_if_they_tell_many_failures_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A Turn is as short as with notes of few."""
-    monkeypatch.setattr(failure_pages, "_CELLS_AS_ONE", 1)
-    monkeypatch.setattr(failure_pages, "_COST_MAX", 12)
+    monkeypatch.setattr(failure_pages, "CELLS_AS_ONE", 1)
+    monkeypatch.setattr(failure_pages, "COST_MAX", 12)
     steps = []
     for kinds in ("BCDEF", "B"):  # a note has up to five of them, or one
         dying = Dying(monkeypatch, kinds=kinds)

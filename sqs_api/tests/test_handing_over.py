@@ -242,7 +242,7 @@ async def test_only_days_that_hosts_may_lack_are_sent_again(fleet: Fleet) -> Non
 
 
 async def test_many_rows_go_in_pieces(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handing_over, "_ROWS_MAX", 2)
+    monkeypatch.setattr(handing_over, "ROWS_MAX", 2)
     gateway = Gateway(fleet)
     for account in range(5):
         gateway.answer(1, account=f"{account:012}")

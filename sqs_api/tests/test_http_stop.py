@@ -48,7 +48,7 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
     The test stops it, and waits less than the node would for requests that do not end.
     """
-    monkeypatch.setattr(node_module, "_STOP_S", 100 * WAIT_S)
+    monkeypatch.setattr(node_module, "STOP_S", 100 * WAIT_S)
     service = Served(tmp_path / "data")
     await service.start()
     client = await service.connect()

@@ -86,7 +86,7 @@ def test_a_batch_that_is_in_the_table_is_seen_once(lake: Lake) -> None:
 def test_pages_end_at_a_number_of_bytes_and_go_on(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_search, "_READ_BYTES_MAX", 1)
+    monkeypatch.setattr(lake_search, "READ_BYTES_MAX", 1)
     write_segment(lake, [archived(position) for position in range(1, 41)], row_group_size=5)
     first = search(lake, wanted(filter=MessageFilter(text="nowhere")))
 
@@ -98,7 +98,7 @@ def test_pages_end_at_a_number_of_bytes_and_go_on(
 
 
 def test_messages_of_one_instant_are_all_seen(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_search, "_READ_BYTES_MAX", 1)
+    monkeypatch.setattr(lake_search, "READ_BYTES_MAX", 1)
     write_segment(lake, [archived(at, sent_at=BEGUN) for at in range(1, 21)], row_group_size=3)
 
     for limit in (1, 4, 100):

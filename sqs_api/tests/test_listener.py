@@ -133,7 +133,7 @@ async def test_handshakes_that_do_not_go_on_give_way(
 
         refused = await port.connect()
         assert await refused.rest() == b"", "handshakes that began just now are spared"
-        monkeypatch.setattr("sqs_api.http.listener._HANDSHAKE_SPARED_S", 0.0)
+        monkeypatch.setattr("sqs_api.http.listener.HANDSHAKE_SPARED_S", 0.0)
         client = await port.connect(context)
 
         assert (await client.ask(LIST)).status == 200
@@ -186,7 +186,7 @@ class _WithoutDescriptors:
 async def test_accept_without_descriptors_pauses_and_goes_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqs_api.http.listener._PAUSE_S", 3600)
+    monkeypatch.setattr("sqs_api.http.listener.PAUSE_S", 3600)
     async with listening(service) as port:
         listener = Listener(port.server, port.counters, connections_max=9)
         port.number = await listener.open("127.0.0.1", 0)
@@ -198,7 +198,7 @@ async def test_accept_without_descriptors_pauses_and_goes_on(
         client = await port.connect()
         await settled(100)
         assert poor.left == 1, "it was asked again without a pause"
-        monkeypatch.setattr("sqs_api.http.listener._PAUSE_S", 0)
+        monkeypatch.setattr("sqs_api.http.listener.PAUSE_S", 0)
         listener._resume()
 
         assert (await client.ask(LIST)).status == 200

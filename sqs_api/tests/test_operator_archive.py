@@ -197,7 +197,7 @@ async def test_a_message_left_out_holds_back_its_group_in_later_steps_too(
     operators: Operators, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Like the job `replay`; a sealed message holds back none."""
-    monkeypatch.setattr("sqs_api.operators.replay_answers._STEP", 2)
+    monkeypatch.setattr("sqs_api.operators.replay_answers.STEP", 2)
     sealed = {"body": None, "attributes": None, "sealed": b"x", "data_key": 1}
     wrong: dict[int, dict[str, Any]] = {20: {"checksum": 7}, 21: sealed}
     rows = [
@@ -257,7 +257,7 @@ async def test_a_replay_takes_nothing_that_was_sent_after_its_first_step(
 ) -> None:
     """Else it could replay its own copies, which consumers delete into the archive."""
     await operators.served.call("CreateQueue", QueueName="q")
-    monkeypatch.setattr("sqs_api.operators.replay_answers._STEP", 4)
+    monkeypatch.setattr("sqs_api.operators.replay_answers.STEP", 4)
     step = await operators.done("archive/q/replays", {"filter": {}})
     begun, _, place = step["next"].partition(":")
     assert len(step["copies"]) == 4

@@ -29,8 +29,8 @@ from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled, until
 from visibility.content.failures import Failure
 from visibility.content.noted_failures import NOTE_VERSION
-from visibility.contract.failure_note import FailureNotesPage
 from visibility.contract.model import QueueDefinition
+from visibility.contract.outcomes import FailureNotesPage
 from visibility.rules.failure_notes import ReadFailureNotes
 from visibility.tests import prepared
 
@@ -164,7 +164,7 @@ async def test_after_a_restart_what_was_noted_is_not_read_again(data: Path, vers
 async def test_a_queue_that_is_no_dead_letter_queue_any_more_keeps_no_notes(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failure_index, "_FIND_S", 0.0)
+    monkeypatch.setattr(failure_index, "FIND_S", 0.0)
     forgotten: list[str] = []
     forget = failure_index._ShardNotes.forget
 
@@ -232,7 +232,7 @@ async def test_a_queue_that_denies_its_sources_is_one_whose_failures_nobody_coun
 
 async def test_until_all_are_counted_it_says_so(operators: Operators) -> None:
     with (
-        patch.object(failure_index, "_ASKED_MAX_S", -1.0),
+        patch.object(failure_index, "ASKED_MAX_S", -1.0),
         patch.object(failure_index, "MESSAGES_MAX", 0),
     ):
         await make_dead_letters(operators.served, *(failed("A", at) for at in range(200)))

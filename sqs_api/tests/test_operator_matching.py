@@ -38,10 +38,10 @@ async def steps(operators: Operators, what: str, **given: Any) -> list[Any]:
     """All steps, of two messages each."""
     found: list[Any] = []
     with (
-        patch.object(matching_answers, "_STEP_MAX", 2),
-        patch.object(matching_answers, "_EXPORTED_MAX", 2),
+        patch.object(matching_answers, "STEP_MAX", 2),
+        patch.object(matching_answers, "EXPORTED_MAX", 2),
         patch.object(browsing, "SCAN_S", 0.0),
-        patch.object(browsing, "_STEP_MESSAGES", 2),
+        patch.object(browsing, "STEP_MESSAGES", 2),
     ):
         while not found or found[-1]["next"]:
             token = found[-1]["next"] if found else None

@@ -205,7 +205,7 @@ async def test_a_scan_is_bounded_tells_how_far_it_got_and_goes_on(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browsing, "SCAN_S", 0.0)
-    monkeypatch.setattr(browsing, "_STEP_MESSAGES", 4)
+    monkeypatch.setattr(browsing, "STEP_MESSAGES", 4)
     await operators.served.send(*"aaaaaaaab")
 
     first = await operators.seen("queues/q/messages", text="b")
@@ -277,7 +277,7 @@ async def test_an_edited_copy_is_sent_beside_or_instead(operators: Operators) ->
 async def test_nothing_is_sent_while_the_disk_is_short(operators: Operators) -> None:
     await operators.served.send("a")
     disk = operators.served.node.shards.disk
-    disk._reserve_bytes = 1 << 62
+    disk.reserve_bytes = 1 << 62
     disk.look()
 
     for path in ("", "/1/resend"):

@@ -212,7 +212,7 @@ async def test_an_undo_that_could_not_begin_is_not_in_the_history(
 ) -> None:
     started = await operators.done("queues/dead/redrives", {"destination": "other", "canary": 2})
     assert (await latest_redrive(operators))["paused"] == "canary"
-    monkeypatch.setattr("sqs_api.operators.redrive_controls._LOOKS", 0)
+    monkeypatch.setattr("sqs_api.operators.redrive_controls.LOOKS", 0)
 
     refused = await operators.post("queues/dead/redrives/undo", started)
 

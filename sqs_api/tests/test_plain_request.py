@@ -182,14 +182,14 @@ def test_any_change_of_a_head_is_read_or_left(place: int, new: bytes, gone: int)
 
 
 def test_lines_that_were_read_before_are_read_the_same_and_bounded() -> None:
-    for number in range(3 * request._KEPT_MAX):
+    for number in range(3 * request.KEPT_MAX):
         for _ in range(2):
             read = read_in_python(_with(b"X-Number: %d " % number, b"Authorization: a%d" % number))
             assert isinstance(read, tuple)
             assert read[1][b"x-number"] == b"%d" % number
             assert read[1][b"authorization"] == b"a%d" % number
 
-    assert 0 < len(request._lines) <= request._KEPT_MAX
+    assert 0 < len(request._lines) <= request.KEPT_MAX
     assert not any(line.startswith(b"Authorization") for line in request._lines)
 
 

@@ -15,9 +15,8 @@ from sqs_api.failures.span_notes import LATE_LOOKS, QUIET_LOOKS, content_of
 from visibility.content.content import Extras, unpack, with_body
 from visibility.content.noted_failures import NOTE_VERSION
 from visibility.contract.errors import KmsDisabled, ServiceUnavailable
-from visibility.contract.failure_note import FailureNote, FailureNotesPage
 from visibility.contract.model import QueueDefinition
-from visibility.contract.outcomes import Browsed, BrowsedPage
+from visibility.contract.outcomes import Browsed, BrowsedPage, FailureNote, FailureNotesPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_keys import (
     DELAYED,
@@ -43,7 +42,7 @@ def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans of eight sequences."""
     for module in (queue_pass, counted_failures, failure_notes):
         monkeypatch.setattr(module, "SPAN_BITS", _SPAN_BITS)
-    monkeypatch.setattr(counted_failures, "_OFFSET", (1 << _SPAN_BITS) - 1)
+    monkeypatch.setattr(counted_failures, "OFFSET", (1 << _SPAN_BITS) - 1)
 
 
 class Rows:

@@ -29,7 +29,7 @@ EVERYONE_SENDS = (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqs_api.gateway.recheck_refusal._HEAR_PAUSE_S", 0.0)
+    monkeypatch.setattr("sqs_api.gateway.recheck_refusal.HEAR_PAUSE_S", 0.0)
 
 
 class Elsewhere:

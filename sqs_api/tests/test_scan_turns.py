@@ -140,7 +140,7 @@ async def test_a_late_scan_that_is_cancelled_makes_room_for_others_of_its_queue(
 
 @virtual
 async def test_a_scan_that_goes_on_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_turns, "_OF_USER_WAITING_MAX", scan_turns._WAITING_MAX)
+    monkeypatch.setattr(scan_turns, "OF_USER_WAITING_MAX", scan_turns.WAITING_MAX)
     scans = Scans()
     first = scans.begin(*"aa")
     await asyncio.sleep(0.5)
@@ -156,7 +156,7 @@ async def test_a_scan_that_goes_on_waits_longer(monkeypatch: pytest.MonkeyPatch)
 
 @virtual
 async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_turns, "_WAITING_MAX", 1)
+    monkeypatch.setattr(scan_turns, "WAITING_MAX", 1)
     scans = Scans()
     tasks = scans.begin(*"aaaa") + scans.begin(*"aa", goes_on=True)
     assert refusals(await asyncio.gather(*tasks, return_exceptions=True)) == 2

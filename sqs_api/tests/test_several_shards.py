@@ -108,7 +108,7 @@ async def test_messages_wait_at_their_source_while_the_destination_has_no_space(
         await _make_queues(served)
         await served.send("a")
         disk = served.node.shards.disk
-        disk._reserve_bytes = 1 << 62
+        disk.reserve_bytes = 1 << 62
         disk.look()
 
         async def was_refused_again() -> bool:
@@ -119,7 +119,7 @@ async def test_messages_wait_at_their_source_while_the_destination_has_no_space(
         assert await served.count("letters") == 0
         waiting = (await served.ask_page("GET", "archive")).json["shards"]
         assert [shard["outbox"] for shard in waiting] == [0, 1]
-        disk._reserve_bytes = 0
+        disk.reserve_bytes = 0
         disk.look()
 
         async def has_arrived() -> bool:
@@ -183,7 +183,7 @@ async def test_a_filtered_redrive_crosses_shards_and_is_undone(tmp_path: Path) -
 async def test_an_undo_waits_for_messages_that_are_under_way(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("sqs_api.operators.redrive_controls._LOOK_S", 0.0)
+    monkeypatch.setattr("sqs_api.operators.redrive_controls.LOOK_S", 0.0)
     async with serving(tmp_path / "data", shards=2) as served:
         await _make_queues(served)
         operators = Operators(served)

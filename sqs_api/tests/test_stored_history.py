@@ -14,8 +14,8 @@ from typing_extensions import override
 from cluster.catalog.catalog_records import QueueName
 from sqs_api.admin.every_host import AnswerPart, EveryHost, Heard
 from sqs_api.admin.queue_samples import QueueSamples
-from sqs_api.cloudwatch.charts import Charts
 from sqs_api.cloudwatch.history import History
+from sqs_api.cloudwatch.metric_charts import Charts
 from sqs_api.cloudwatch.metric_statistics import Window
 from sqs_api.cloudwatch.minute_store import HOURS_STORED, QUEUES_MAX, RUNNING, MinuteStore
 from sqs_api.cloudwatch.recorder import Recorder

@@ -69,7 +69,7 @@ def test_connections_that_end_while_the_server_checks_all_do_not_end_the_check(
     pair: Pair,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sqs_api.http.server._SWEPT_AT_ONCE", 1)
+    monkeypatch.setattr("sqs_api.http.server.SWEPT_AT_ONCE", 1)
 
     async def story(port: Port) -> None:
         for _ in range(12):
@@ -216,7 +216,7 @@ def test_failed_handshakes_are_reported_once_a_second(
     pair: Pair,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sqs_api.http.listener._REPORT_S", 3600.0)
+    monkeypatch.setattr("sqs_api.http.listener.REPORT_S", 3600.0)
 
     async def story(port: Port) -> None:
         for _ in range(3):
@@ -250,7 +250,7 @@ def test_silent_and_hanging_up_clients_leave_nothing_behind(
 def test_handshakes_that_do_not_go_on_are_cut(
     tell: Callable[[Tls, Story], None], pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqs_api.http.listener._HANDSHAKE_S", 0.05)
+    monkeypatch.setattr("sqs_api.http.listener.HANDSHAKE_S", 0.05)
 
     async def story(port: Port) -> None:
         silent, half = [await port.connect() for _ in range(2)]

@@ -102,7 +102,7 @@ async def test_wrong_settings_are_reported_once(tmp_path: Path) -> None:
 async def test_a_process_that_ran_is_started_again_whatever_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "_STABLE_S", 0.0)
+    monkeypatch.setattr(child, "STABLE_S", 0.0)
     watched = Watched(tmp_path, "echo begun; exit 2")
     watched.child.start()
     await watched.begun(2)
@@ -136,7 +136,7 @@ async def test_a_process_that_ignores_the_request_is_killed(tmp_path: Path) -> N
 async def test_no_process_begins_after_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "_PAUSE_S", 3600.0)  # it is stopped during the pause
+    monkeypatch.setattr(child, "PAUSE_S", 3600.0)  # it is stopped during the pause
     watched = Watched(tmp_path, "echo begun; exit 1")
     watched.child.start()
     await until(lambda: len(watched.said) == 1)

@@ -69,7 +69,7 @@ async def test_a_stop_does_not_wait_for_an_etcd_that_is_away(
         await asyncio.sleep(60)
 
     monkeypatch.setattr(IdentityStore, "note_uses", note)
-    monkeypatch.setattr("sqs_api.gateway.used_keys._STOP_S", 0.01)
+    monkeypatch.setattr("sqs_api.gateway.used_keys.STOP_S", 0.01)
     key = add_user(data, "user", "holdfast:*")
     async with serving(data, auth=AuthMode.SIGV4) as served:
         await Operators(served, key).seen("queues")

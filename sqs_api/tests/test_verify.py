@@ -54,7 +54,7 @@ def _flip(file: Path, at: int) -> None:
 def test_damaged_byte_of_any_file_is_named_and_nothing_is_restored(
     closed: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readable_rows, "_GUESSES", 100)
+    monkeypatch.setattr(readable_rows, "GUESSES", 100)
     run("backup", target, "--data", closed)
     files = [name for name in files_below(target) if (target / name).stat().st_size]
     assert MANIFEST_FILE in files

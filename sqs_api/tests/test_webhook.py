@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 import pytest_asyncio
@@ -23,7 +24,8 @@ from cluster.tests.virtual_time import virtual
 from sqs_api.settings.config import ConfigRefused, load
 from sqs_api.tests.operator_client import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
-from sqs_api.webhook.announcer import Announcer
+from sqs_api.webhook.announcements import Look
+from sqs_api.webhook.announcer import Announcer, Watch
 from sqs_api.webhook.dead_letter_watch import DeadLetterWatch
 from sqs_api.webhook.redrive_watch import RedriveWatch
 from sqs_api.webhook.webhook_delivery import WebhookDelivery
@@ -90,30 +92,20 @@ def _looks_of_the_tests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqs_api.webhook.announcements.WATCH_S", 3600.0)
 
 
-Watch = DeadLetterWatch | RedriveWatch
-
-
-def watches(served: Served) -> list[Watch]:
-    """The watches of the service; none without a webhook."""
+def looks(served: Served) -> list[Look]:
+    """The looks at the queues of the service; none without a webhook."""
     repeated = [each for feature in served.node.worker.features for each in feature.periodic]
-    owners = [getattr(each.work, "__self__", None) for each in repeated]
-    return [each for each in owners if isinstance(each, Watch)]
+    return [each.work for each in repeated if isinstance(each.work, Look)]
 
 
 async def look(served: Served, kind: type[Watch] = DeadLetterWatch) -> int:
-    """Look at the dead-letter queues or the redrives now; the number of announcements."""
-    (watch,) = (each for each in watches(served) if isinstance(each, kind))
-    announcer, announced = watch._announcer, list[str]()
-    deliver = announcer._deliver
-
-    def counting(event_id: str, body: bytes) -> None:
-        announced.append(event_id)
-        deliver(event_id, body)
-
-    announcer._deliver = counting
-    await watch.look()
-    announcer._deliver = deliver
-    return len(announced)
+    """Look for dead letters or redrives alone now; the number of announcements."""
+    (both,) = looks(served)
+    (watch,) = (each for each in both.watches if isinstance(each, kind))
+    announce = Announcer.announce
+    with patch.object(Announcer, "announce", autospec=True, side_effect=announce) as announced:
+        await Look(both.queues, [watch])()
+    return announced.call_count
 
 
 async def test_the_first_dead_letter_is_announced_once(data: Path, receiver: Receiver) -> None:
@@ -161,7 +153,7 @@ async def test_a_queue_that_holds_messages_is_announced_after_a_start(
     data: Path, receiver: Receiver
 ) -> None:
     async with serving(data) as served:
-        assert not watches(served)
+        assert not looks(served)
         await make_dead_letters(served, "a")
     async with serving(data, webhook_url=receiver.url, webhook_secret=SECRET) as served:
         assert await look(served) == 1
@@ -256,18 +248,19 @@ async def test_a_redrive_that_stops_again_is_announced_again() -> None:
     told = list[Any]()
     shards = Redrives(task(paused="came back", came_back=7), task("other", paused="operator"))
     announcer = Announcer(lambda _, body: told.append(json.loads(body)), lambda: 0.0, lambda: 0)
-    watch = RedriveWatch(dead_letter_pairs(), cast("Any", shards), announcer, lambda: 1000.0)
+    watch = RedriveWatch(cast("Any", shards), announcer, lambda: 1000.0)
+    look_again = Look(dead_letter_pairs(), [watch])
 
     changes: list[dict[str, Any]]
     changes = [{}, {"paused": ""}, {}, {}, {"status": "COMPLETED", "ended_at_ms": 999_000}]
     for change in changes:
         shards.tasks[0] = task(**{"paused": "came back", "came_back": 7, **change})
-        await watch.look()
+        await look_again()
     shards.tasks = [
         task("undo", undoes="first", status="FAILED", ended_at_ms=940_000),
         task("old", status="FAILED", ended_at_ms=939_999),
     ]
-    await watch.look()
+    await look_again()
 
     kinds = [(each["type"], each["data"]["id"]) for each in told]
     assert kinds == [("redrive.stopped", "first")] * 2 + [("redrive.failed", "undo")]
@@ -337,9 +330,10 @@ async def test_a_look_at_many_queues_gives_the_loop_back() -> None:
     announcer = Announcer(
         lambda event_id, _: announced.append(event_id), lambda: 0.0, lambda: next(bits)
     )
-    watch = DeadLetterWatch(dead_letter_pairs(), cast("Any", shards), announcer)
+    queues = dead_letter_pairs()
+    watch = DeadLetterWatch(queues, cast("Any", shards), announcer)
 
-    looking = asyncio.ensure_future(watch.look())
+    looking = asyncio.ensure_future(Look(queues, [watch])())
     while not looking.done():
         await asyncio.sleep(0)
         turns += 1

@@ -15,9 +15,9 @@ from sqs_api.trial.programs import Program
 
 WRONG_USE = 2
 """Exit status of `holdfast` for wrong settings: another start would end the same way."""
-_PAUSE_S = 0.5
+PAUSE_S = 0.5
 _PAUSE_S_MAX = 30.0
-_STABLE_S = 10.0
+STABLE_S = 10.0
 """Time after which an end is not taken for the same fault as the one before."""
 _PR_SET_PDEATHSIG = 1
 _LINES_SHOWN = 3
@@ -81,7 +81,7 @@ class Child:
         return "\n".join(lines[-_LINES_SHOWN:])
 
     async def _keep_running(self) -> None:
-        pause_s = _PAUSE_S
+        pause_s = PAUSE_S
         while True:
             begun_s = self._clock.monotonic_s()
             await self._run()
@@ -89,13 +89,13 @@ class Child:
             assert process is not None
             self.pid = None
             self._on_change()
-            is_stable = self._clock.monotonic_s() - begun_s > _STABLE_S
+            is_stable = self._clock.monotonic_s() - begun_s > STABLE_S
             # etcd ends so after a fault of its own, too.
             if process.returncode == WRONG_USE and not is_stable:
                 self._say(f"{self.name} cannot run: {self.last_lines()}")
                 return
             if is_stable:
-                pause_s = _PAUSE_S
+                pause_s = PAUSE_S
             self._say(
                 f"{self.name} ended with {_shown(process.returncode)} and is started again in "
                 f"{pause_s:g} s; its log is {self._log}"

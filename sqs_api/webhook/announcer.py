@@ -1,4 +1,4 @@
-"""Announcer: the form that all announcements have.
+"""Announcer: the form that all announcements have; Watch: what makes them.
 
     {"type", "timestamp", "text", "data": {"queue": ARN, "account", "region", "name", ...}}
 
@@ -8,16 +8,32 @@ words of clients beside names of queues and codes: Slack would read what is mark
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 
 from sqs_api.admin.routes import RESERVED
 from visibility.contract.model import QueueDefinition
 
+SLICE = 100
+"""Queues looked at before other work may run."""
 Deliver = Callable[[str, bytes], None]
 """Takes the id and the body of an event."""
+
+
+class Watch(Protocol):
+    """Announces what it sees in a look at all queues."""
+
+    def begin(self) -> None:
+        """A look begins."""
+
+    def see(self, queues: Sequence[QueueDefinition]) -> None:
+        """Some of the queues."""
+
+    async def end(self) -> None:
+        """All queues were seen."""
 
 
 class Announcer:

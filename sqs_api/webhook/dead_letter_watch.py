@@ -14,18 +14,18 @@ more. Only the leader of a queue's shard announces it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+from typing_extensions import override
 
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from cluster.shards.shard_report import QueueReport
 from sqs_api.periodic import in_slices
-from sqs_api.webhook.announcer import Announcer
+from sqs_api.webhook.announcer import SLICE, Announcer, Watch
 from visibility.contract.death import LATE, MAX_RECEIVES, OVER_LENGTH, QUEUE_DELETED
 from visibility.contract.model import QueueDefinition
 
-_SLICE = 100
-"""Queues looked at before other work may run."""
 _FIRST = "dead_letters.first"
 _NAMES_MAX = 5
 """Source queues that the text names."""
@@ -38,24 +38,39 @@ _CAUSES = {
 """Causes of deaths that do not say it themselves."""
 
 
-class DeadLetterWatch:
+class DeadLetterWatch(Watch):
     """Belongs to the event loop's thread."""
 
     def __init__(self, queues: QueueView, router: Router, announcer: Announcer) -> None:
         self._queues = queues
         self._router = router
         self._announcer = announcer
+        self._sources: dict[int, list[QueueDefinition]] = {}
+        """The queues whose dead letters go to each dead-letter queue, by its id."""
         self._seen: dict[int, QueueReport] = {}
         """Each queue at the last look."""
         self._holding: set[int] = set()
         """Queues that held messages at the last look."""
 
-    async def look(self) -> None:
+    @override
+    def begin(self) -> None:
+        self._sources = {}
+
+    @override
+    def see(self, queues: Sequence[QueueDefinition]) -> None:
+        """Note where dead letters of these queues go."""
+        for queue in queues:
+            target = self._queues.dead_letter_queue(queue)
+            if target is not None:
+                self._sources.setdefault(target.queue_id, []).append(queue)
+
+    @override
+    async def end(self) -> None:
         """Announce queues that got a message since they were last seen empty."""
-        sources = await self._sources()
+        sources, self._sources = self._sources, {}
         seen: dict[int, QueueReport] = {}
         holding: set[int] = set()
-        async for queue_ids in in_slices(list(sources), _SLICE):
+        async for queue_ids in in_slices(list(sources), SLICE):
             found = map(self._queues.queue_of_id, queue_ids)
             queues = {queue.queue_id: queue for queue in found if queue is not None}
             for report in self._router.queues(list(queues.values())):
@@ -66,16 +81,6 @@ class DeadLetterWatch:
                 if queue_id not in self._holding and self._has_got_some(report):
                     self._announce(queues[queue_id], report, sources[queue_id])
         self._seen, self._holding = seen, holding
-
-    async def _sources(self) -> dict[int, list[QueueDefinition]]:
-        """The queues whose dead letters go to each dead-letter queue, by its id."""
-        found: dict[int, list[QueueDefinition]] = {}
-        async for queues in in_slices(list(self._queues), _SLICE):
-            for queue in queues:
-                target = self._queues.dead_letter_queue(queue)
-                if target is not None:
-                    found.setdefault(target.queue_id, []).append(queue)
-        return found
 
     def _has_got_some(self, report: QueueReport) -> bool:
         """True if the queue holds a message, or one came and went since the last look."""

@@ -14,17 +14,15 @@ looks is announced once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from cluster.catalog.queue_view import QueueView
+from typing_extensions import override
+
 from cluster.shards.router import Router
-from sqs_api.periodic import in_slices
-from sqs_api.webhook.announcer import Announcer
+from sqs_api.webhook.announcer import Announcer, Watch
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import CAME_BACK, CANARY, MoveTask
 
-_SLICE = 100
-"""Queues looked at before other work may run."""
 _KEPT_MS = 60_000
 """A failed redrive that was not seen before is announced for so long."""
 _WAITS = "redrive.waits"
@@ -33,31 +31,36 @@ _FAILED = "redrive.failed"
 _PAUSED = {CANARY: _WAITS, CAME_BACK: _STOPPED}
 
 
-class RedriveWatch:
+class RedriveWatch(Watch):
     """Belongs to the event loop's thread."""
 
-    def __init__(
-        self, queues: QueueView, router: Router, announcer: Announcer, wall_s: Callable[[], float]
-    ) -> None:
-        self._queues = queues
+    def __init__(self, router: Router, announcer: Announcer, wall_s: Callable[[], float]) -> None:
         self._router = router
         self._announcer = announcer
         self._wall_s = wall_s
         self._seen: dict[str, str | None] = {}
         """The announcement of each redrive as it was at the last look, by its id."""
+        self._now: dict[str, str | None] = {}
+        """The same of the look that goes on."""
+        self._since_ms = 0
 
-    async def look(self) -> None:
+    @override
+    def begin(self) -> None:
+        self._now, self._since_ms = {}, int(self._wall_s() * 1000) - _KEPT_MS
+
+    @override
+    def see(self, queues: Sequence[QueueDefinition]) -> None:
         """Announce redrives that have come to wait, stopped or failed since the last look."""
-        since_ms = int(self._wall_s() * 1000) - _KEPT_MS
-        seen: dict[str, str | None] = {}
-        async for queues in in_slices(list(self._queues), _SLICE):
-            tasks = self._router.tasks_since(queues, since_ms)
-            for queue in queues if tasks else ():
-                for task in tasks.get(queue.queue_id, ()):
-                    kind = seen[task.task_id] = _kind(task)
-                    if kind is not None and kind != self._seen.get(task.task_id):
-                        self._announce(kind, queue, task)
-        self._seen = seen
+        tasks = self._router.tasks_since(queues, self._since_ms)
+        for queue in queues if tasks else ():
+            for task in tasks.get(queue.queue_id, ()):
+                kind = self._now[task.task_id] = _kind(task)
+                if kind is not None and kind != self._seen.get(task.task_id):
+                    self._announce(kind, queue, task)
+
+    @override
+    async def end(self) -> None:
+        self._seen = self._now
 
     def _announce(self, kind: str, queue: QueueDefinition, task: MoveTask) -> None:
         place = self._announcer.place(queue, "/redrive")

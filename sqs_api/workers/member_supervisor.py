@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
-from cluster.peers.process_names import process_name
+from cluster.peers.peer_settings import process_name
 from sqs_api.http.listener import bound_to, listening_on
 from sqs_api.http.server import LOCAL_HOST, address_of
 from sqs_api.settings.config import Settings

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cluster.peers.process_names import process_name
+from cluster.peers.peer_settings import process_name
 from sqs_api.settings.cluster_settings import split_address, split_list
 from sqs_api.settings.config import SHARDS_MAX, Settings, workers_of
 from sqs_api.workers.given_settings import shares

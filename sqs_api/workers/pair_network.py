@@ -85,14 +85,18 @@ class _Connecting(asyncio.Protocol):
 class PairNetwork(Network):
     """See `Network`. Belongs to the event loop's thread."""
 
-    def __init__(self, descriptors: socket.socket) -> None:
-        """`descriptors` is the socket over which the supervisor passes ends of pairs."""
+    def __init__(
+        self,
+        descriptors: socket.socket,
+        on_client: Callable[[socket.socket], None] = socket.socket.close,
+    ) -> None:
+        """`descriptors` is the socket over which the supervisor passes ends of pairs; `on_client`
+        gets connections of clients that another worker gave away."""
         self._descriptors = descriptors
         self._loop = asyncio.get_running_loop()
         self._accept: Callable[[], asyncio.BaseProtocol]
         self._opening: set[asyncio.Task[None]] = set()
-        self.on_client: Callable[[socket.socket], None] = socket.socket.close
-        """Gets connections of clients that another worker gave away."""
+        self._on_client = on_client
         descriptors.setblocking(False)
 
     @override
@@ -125,7 +129,7 @@ class PairNetwork(Network):
         for kind, peer, ends in received_ends(self._descriptors, self.close):
             for end in ends:
                 if kind is SocketKind.CLIENT:
-                    self.on_client(end)
+                    self._on_client(end)
                     continue
                 task = self._loop.create_task(self._open(end, peer, self._accept()))
                 self._opening.add(task)

@@ -198,7 +198,7 @@ def open_worker_host(
     process: Process, place: WorkerPlace, options: StoreOptions, disk: DiskSpace, server: Server
 ) -> WorkerHost:
     """The worker, whose shards are not open yet. `server` has its connections."""
-    network = PairNetwork(place.descriptors)
+    network = PairNetwork(place.descriptors, server.take)
     transport = Transport(
         cluster="workers",
         host=worker_name(place.number),
@@ -219,8 +219,6 @@ def open_worker_host(
         server,
         process.clock.monotonic_s,
     )
-    network.on_client = server.take
-    server.places = places
     counts = Questions(transport, channel=Channel.COUNTS)
     doors = Doors(counts, lambda: worker_name(0), lambda: place.workers)
     return WorkerHost(process, place, options, disk, transport, questions, leaders, places, doors)

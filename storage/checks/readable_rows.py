@@ -16,7 +16,7 @@ from visibility.rows.row_values import THE_SHARD, Departure
 from visibility.rules.features import TABLES
 
 _T = TypeVar("_T")
-_GUESSES = 100_000
+GUESSES = 100_000
 
 
 class ReadableRows:
@@ -96,8 +96,8 @@ class ReadableRows:
         if stretch.until.startswith(stretch.key[:9]):
             end = int.from_bytes(stretch.until[9:17].ljust(8, b"\0")) + 1
         else:
-            end = table.next_number(self, queue_id) or first + _GUESSES
-        for number in range(first, min(end, first + _GUESSES)):
+            end = table.next_number(self, queue_id) or first + GUESSES
+        for number in range(first, min(end, first + GUESSES)):
             key = row_key(queue_id, table.prefix, number)
             if stretch.key <= key < stretch.until:
                 yield key

@@ -158,7 +158,7 @@ class Scrub:
         await self._scrub_rows()
         log = self._log()
         if log is not None:
-            await self._scrub_log(log)
+            await self.scrub_log(log)
         self.passes += 1
 
     async def _scrub_rows(self) -> None:
@@ -172,7 +172,8 @@ class Scrub:
             else:  # no space for links, or files that changed all the time
                 self._logger.warning("rows_not_scrubbed", error=str(error))
 
-    async def _scrub_log(self, log: ScrubbedLog) -> None:
+    async def scrub_log(self, log: ScrubbedLog) -> None:
+        """Read what is durable of a log, unless another one is opened meanwhile."""
         index, last = log.start.index + 1, log.synced_index  # what comes meanwhile is for the next
         while self._log() is log and index <= min(last, log.synced_index):
             if not log.holds(index):  # it was released meanwhile

@@ -21,7 +21,7 @@ from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import AnsweredNote, Disk, Log, LogFailed, LogFull, Position
 from visibility.rows.row_changes import Changes
 
-_NOTE_S = 0.1
+NOTE_S = 0.1
 """Interval of writing the note of answers."""
 
 
@@ -135,7 +135,7 @@ class DurableStore(FlushedRows):
     def _want_note(self) -> None:
         if self._note is not None and self._note_timer is None and self._noted is None:
             loop = asyncio.get_running_loop()
-            self._note_timer = loop.call_later(_NOTE_S, self._write_note)
+            self._note_timer = loop.call_later(NOTE_S, self._write_note)
 
     def _write_note(self) -> None:
         self._note_timer = None

@@ -21,7 +21,7 @@ from pyarrow import ArrowException, NativeFile
 
 from storage.lake.lake_permissions import FILE, OWNER_ONLY, make_folder, read_umask
 
-_CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 8 << 20
 _DRAFT = ".draft-"
 
 
@@ -233,7 +233,7 @@ class Lake:
         try:
             with draft.open("rb") as source, self._files.open_output_stream(target) as copy:
                 try:
-                    while chunk := source.read(_CHUNK_BYTES):
+                    while chunk := source.read(CHUNK_BYTES):
                         sent += len(chunk)
                         copy.write(chunk)
                 except BaseException:

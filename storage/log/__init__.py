@@ -11,13 +11,12 @@ from storage.log.entry import (
     NewerFormat,
     Position,
 )
-from storage.log.log import EntryTooLarge, Log, LogFailed, LogFull
+from storage.log.log import Diverged, EntryTooLarge, Log, LogFailed, LogFull, NotNext, ReplicaLog
 from storage.log.log_opening import open_log, open_replica_log
 from storage.log.log_reading import LogMismatch, Lost, Reading, read_log, without_entries
 from storage.log.log_segments import SEGMENT_BYTES
 from storage.log.promise import Promise, PromiseFile, have_room
 from storage.log.read_ahead import ReadAhead
-from storage.log.replica_log import Diverged, NotNext, ReplicaLog
 
 __all__ = [
     "BEGINNING",

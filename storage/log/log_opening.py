@@ -16,10 +16,9 @@ from storage.log.disk import Disk
 from storage.log.entry import Entry, Position, encode_entry
 from storage.log.header import ALL, HEADER_BYTES, Header
 from storage.log.identity import TERM_JUMP, write_identity
-from storage.log.log import Log, Opened
+from storage.log.log import Log, Opened, ReplicaLog
 from storage.log.log_reading import Reading, with_older_entries
 from storage.log.log_segments import Segment, Spares, write_header
-from storage.log.replica_log import ReplicaLog
 
 
 def open_log(

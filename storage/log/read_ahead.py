@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from storage.log.entry import Entry
-from storage.log.replica_log import ReplicaLog
+from storage.log.log import ReplicaLog
 
 _AHEAD_BYTES = 1 << 20
 """Records of one read, unless a single one is longer."""

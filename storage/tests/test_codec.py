@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visibility.contract.death import Death
-from visibility.contract.failure_note import FailureNote
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace, Share
+from visibility.contract.outcomes import FailureNote
 from visibility.contract.queue_parts import GonePart, Part, PartState
 from visibility.contract.stored_message import (
     Hold,

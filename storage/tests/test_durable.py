@@ -317,7 +317,7 @@ async def test_the_last_entry_is_noted_though_the_note_before_it_took_long(
         wanted.append(done)
 
     monkeypatch.setattr(store._note, "write", write)
-    monkeypatch.setattr("storage.engines.durable._NOTE_S", 0.0)
+    monkeypatch.setattr("storage.engines.durable.NOTE_S", 0.0)
     for number in (1, 2):
         await commit(store, row(number))
         async with asyncio.timeout(20):

@@ -60,7 +60,7 @@ def test_an_object_that_was_cut_off_does_not_stay(
     store = ObjectStore("key", "secret", None, "eu-west-1", "http://127.0.0.1:1")
     lake = Lake("s3://bucket", store)
     monkeypatch.setattr(lake, "_files", SubTreeFileSystem(str(tmp_path), LocalFileSystem()))
-    monkeypatch.setattr("storage.lake.table._CHUNK_BYTES", 4)
+    monkeypatch.setattr("storage.lake.table.CHUNK_BYTES", 4)
     lake.write("whole", b"two chunks")
 
     def stop_after_one_chunk(draft: Path, mode: str) -> FileIO:

@@ -201,7 +201,7 @@ async def test_a_log_that_is_opened_anew_meanwhile_is_no_damage(folder: Path) ->
     place.flip(entries[30].body)
     current: list[ReplicaLog | None] = [log]
     stage = Stage(folder, lambda: current[0])
-    task = asyncio.create_task(stage.scrub._scrub_log(log))
+    task = asyncio.create_task(stage.scrub.scrub_log(log))
     await asyncio.sleep(0)
 
     current[0] = None
@@ -216,7 +216,7 @@ async def test_entries_that_are_released_meanwhile_are_no_damage(folder: Path) -
     log = place.open_replica()
     await taken(log, records(1, bodies(200), term=1, previous=0))
     stage = Stage(folder, lambda: log)
-    task = asyncio.create_task(stage.scrub._scrub_log(log))
+    task = asyncio.create_task(stage.scrub.scrub_log(log))
     await asyncio.sleep(0)
     log.release(150)
     assert log.start.index > 0
@@ -254,7 +254,7 @@ async def test_the_pass_over_a_log_ends_whatever_becomes_of_its_end(
     stage = Stage(folder, lambda: log)
 
     async with asyncio.timeout(60):
-        await stage.scrub._scrub_log(log)
+        await stage.scrub.scrub_log(log)
 
     assert not stage.damages
 

@@ -77,7 +77,7 @@ def content(folder: Path) -> dict[Path, bytes]:
 async def test_a_view_has_what_lies_in_the_log_only(
     store: DurableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "_NOTE_S", 3600.0)  # no note of answers is written meanwhile
+    monkeypatch.setattr(durable, "NOTE_S", 3600.0)  # no note of answers is written meanwhile
     await fill(store, 1, 5)
     assert look(store.folder) == 5
     await asyncio.to_thread(store.flush)

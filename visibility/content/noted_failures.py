@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from visibility.content.failures import FAILURE_VERSION, Failure
-from visibility.contract.failure_note import FailureNote
+from visibility.contract.outcomes import FailureNote
 
 _FORM = 1
 """Version of what a note holds."""

@@ -1,4 +1,4 @@
-"""Answers of shards to accepted requests."""
+"""Answers of shards to accepted requests, with the notes of failures that some of them have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import msgspec
 
 from visibility.contract import results
 from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError, without_frames
-from visibility.contract.failure_note import FailureNotesPage, SpansNoted
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
@@ -36,6 +35,35 @@ class BrowsedPage(msgspec.Struct, frozen=True):
     """The last sequence that the queue gave to a message, of pages of those that are not
     delayed."""
     looked_at: int = 0
+
+
+class FailureNote(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The failures of the messages of one span of sequences, as `sqs_api/failures` counted them; a
+    row.
+
+    Invariant: it is there only while the span's messages are those of `sequences`, a bit for each
+    sequence, the first one lowest. `version` is that of the way in which failures are found, and of
+    `data`, whose content is sealed under the data key `sealed`.
+    """
+
+    span: int
+    version: int
+    sequences: bytes
+    sealed: int
+    data: bytes
+
+
+class FailureNotesPage(msgspec.Struct, frozen=True):
+    """Notes by span; `next_span` is where the rest begins, None at the end."""
+
+    notes: list[FailureNote]
+    next_span: int | None
+
+
+class SpansNoted(msgspec.Struct, frozen=True):
+    """The spans whose notes were kept. Those that had changed since they were opened are not."""
+
+    spans: list[int]
 
 
 class Planned(msgspec.Struct, frozen=True):

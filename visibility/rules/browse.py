@@ -18,7 +18,7 @@ from visibility.rules.hold_messages import held_leases, needs_release
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
-from visibility.state.failure_notes import Walked
+from visibility.state.noted_spans import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -31,7 +31,7 @@ SEARCHED_MAX = 400
 _DECODED_AS = 4
 """Cost of a message that is decoded, in messages that are not."""
 _OPENED_MAX = SEARCHED_MAX // _DECODED_AS
-_SEARCHED_BYTES = 1 << 20
+SEARCHED_BYTES = 1 << 20
 """Limit of their rows, unless the first one is larger."""
 
 
@@ -145,7 +145,7 @@ def _searched(
     until = max(end + 1, first)
     if wanted.failure is not None:
         walk = FailureWalk(shard, queue, wanted.failure, Walked())
-        page = walk.page(first, until, messages=_OPENED_MAX, size=_SEARCHED_BYTES)
+        page = walk.page(first, until, messages=_OPENED_MAX, size=SEARCHED_BYTES)
         shown = [_as_present(shard, order, queue, *each) for each in page.messages]
         matching = [each for each in shown if is_wanted(wanted, each)]
         cursor = page.cursor if len(matching) <= limit else matching[limit].sequence
@@ -154,7 +154,7 @@ def _searched(
     found: list[Browsed] = []
     looked_at = size = cost = 0
     for sequence, row_bytes, message in shard.rows.search_line(queue, first, until, part):
-        if cost >= SEARCHED_MAX or size >= _SEARCHED_BYTES or len(found) >= limit:
+        if cost >= SEARCHED_MAX or size >= SEARCHED_BYTES or len(found) >= limit:
             return BrowsedPage(found, (0, sequence - 1), end, looked_at)
         looked_at += 1
         size += row_bytes

@@ -3,7 +3,7 @@
 `sqs_api/failures` counts them, since bodies are sealed; the shard keeps what it says, a note for
 each span of sequences, and removes a note in the same Entry that changes its span. So notes are
 true in every state of the rows, after a crash and on another host, too. Opening spans and noting
-those opened before is one request: see `state/failure_notes.py`.
+those opened before is one request: see `state/noted_spans.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from typing_extensions import override
 
-from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
+from visibility.contract.outcomes import FailureNote, FailureNotesPage, SpansNoted
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
@@ -34,7 +34,7 @@ from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.tables import NUMBER_KEY, Finding, Table, Tables
-from visibility.state.failure_notes import FailureNotes
+from visibility.state.noted_spans import FailureNotes
 from visibility.state.queue_state import is_passed_by
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

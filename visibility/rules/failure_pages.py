@@ -14,19 +14,19 @@ from typing import NamedTuple
 
 from visibility.content.noted_failures import NOTE_VERSION, Noted, noted
 from visibility.contract.errors import QueueError
-from visibility.contract.failure_note import FailureNote
+from visibility.contract.outcomes import FailureNote
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
-from visibility.state.failure_notes import Walked
+from visibility.state.noted_spans import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
-_COST_MAX = 16
+COST_MAX = 16
 """Notes that are opened for one page: some milliseconds, unless a single one takes longer."""
 _CHOSEN_COST = 4
 """Cost of a note with messages of the failure, in notes without."""
-_CELLS_AS_ONE = 25
+CELLS_AS_ONE = 25
 """Cells that are compared in the time of such a note: one may have thousands."""
 _OFFSETS = (1 << SPAN_BITS) - 1
 
@@ -68,11 +68,11 @@ class FailureWalk(NamedTuple):
         found, at, cost = page.messages, first, 0
         while (span := self._span_from(at)) is not None and (begin := span << SPAN_BITS) < until:
             known = self.walked.spans.get(span)
-            if known is None and cost < _COST_MAX:
+            if known is None and cost < COST_MAX:
                 known = self._read(span)
                 if known is not None:
                     self.walked.spans[span] = known
-                    cost += known.cells // _CELLS_AS_ONE
+                    cost += known.cells // CELLS_AS_ONE
             if known is None:
                 if not page.spans:
                     end = min(begin + _OFFSETS + 1, until)

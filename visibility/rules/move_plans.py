@@ -16,7 +16,7 @@ from visibility.rules.move_steps import Search, edited_in, target_of
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.selected import is_hidden, selected
-from visibility.state.failure_notes import Walked
+from visibility.state.noted_spans import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

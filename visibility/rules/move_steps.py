@@ -52,14 +52,14 @@ from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.retention import TooOld
 from visibility.rules.room import Room, takes
 from visibility.rules.selected import is_hidden
-from visibility.state.failure_notes import Walked
+from visibility.state.noted_spans import Walked
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 CHUNK_MESSAGES = 100
 _CHUNK_BYTES = 2 << 20
-_FILTERED_MESSAGES = 100
+FILTERED_MESSAGES = 100
 _FILTERED_STEP_MS = 50
 """Least time between two steps at a rate: each reads a page, of which it may move one message."""
 """Messages that one step compares with a filter: some milliseconds."""
@@ -330,7 +330,7 @@ class _Moving:
             self._queue.queue_id,
             first,
             until,
-            messages=_FILTERED_MESSAGES if task.opens else allowed,
+            messages=FILTERED_MESSAGES if task.opens else allowed,
             size=_FILTERED_BYTES if task.opens else _CHUNK_BYTES,
             quarantined=self._queue.quarantined,
             spans=self._queue.spans,
@@ -345,7 +345,7 @@ class _Moving:
         walked.pass_by(first)
         walk = FailureWalk(self._shard, self._queue, failure_id, walked)
         return walk.page(
-            first, task.until_sequence, messages=_FILTERED_MESSAGES, size=_FILTERED_BYTES
+            first, task.until_sequence, messages=FILTERED_MESSAGES, size=_FILTERED_BYTES
         )
 
     def _selected(

@@ -43,7 +43,7 @@ PREPARED_MS = 3_000
 """Time after which a shard asks whether a transaction was accepted, if nobody told it to."""
 _LOOK_MS = 10_000
 """Interval at which messages are looked for that wait for no transaction."""
-_MESSAGES_MAX = 500
+MESSAGES_MAX = 500
 """Messages that one request settles; one transaction may exceed it."""
 
 
@@ -84,7 +84,7 @@ class Settling:
         then the other shard is asked again."""
         size = sum(lease.size for _, lease in prepared.leases) if is_accepted else 0
         if self.numbers and (
-            self._messages + len(prepared.leases) > _MESSAGES_MAX
+            self._messages + len(prepared.leases) > MESSAGES_MAX
             or self._size + size > DECISION_BYTES_MAX
         ):
             return

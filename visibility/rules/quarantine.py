@@ -51,10 +51,10 @@ from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 NO_ROWS: Mapping[bytes, GroupRow] = MappingProxyType({})
-_ROWS_MAX = 100_000
+ROWS_MAX = 100_000
 """Rows read by one decision, which takes 0.1 s. A longer queue is rebuilt instead, in a
 thread."""
-_NAMED_MAX = 4_000
+NAMED_MAX = 4_000
 """Messages named by one event, from which on it takes no further span: an Entry stays bounded."""
 
 
@@ -96,7 +96,7 @@ def _events_for(
     if place is None:
         raise error
     queue = state.queue(place.queue_id)
-    if _rows_to_read(queue, place) > _ROWS_MAX:
+    if _rows_to_read(queue, place) > ROWS_MAX:
         raise error
     if place.is_group_row:
         return _recounted(state, queue, place.group)
@@ -162,7 +162,7 @@ class _Spans:
             record = self._record(span)
             if record is not None:
                 records.append(record)
-                if len(self._leases) + sum(len(each.damaged) for each in records) >= _NAMED_MAX:
+                if len(self._leases) + sum(len(each.damaged) for each in records) >= NAMED_MAX:
                     break  # what is behind is met later
         return records, self._leases
 

@@ -40,7 +40,7 @@ _TRUST_AGAIN_MS = 60_000
 """Interval at which such messages are looked at again."""
 _STEP_BYTES = 2 << 20
 """Content that one decision rewrites or archives; one more message may exceed it."""
-_SHARED_MAX = 10_000_000
+SHARED_MAX = 10_000_000
 """Delayed messages in a shard of several accounts above which none is scheduled."""
 _COUNTED_MS = 1_000
 """Time for which a count of them holds."""
@@ -124,10 +124,10 @@ def account_has_room(shard: ShardState, account: str, now_ms: int) -> bool:
     if not until_ms - _COUNTED_MS <= now_ms < until_ms:
         delayed = _delayed_by_account(shard)
         shard.delayed_by_account = now_ms + _COUNTED_MS, delayed
-    total, half = sum(delayed.values()), _SHARED_MAX // 2
+    total, half = sum(delayed.values()), SHARED_MAX // 2
     if total < half:
         return True
-    return total < _SHARED_MAX and delayed.get(account, 0) < half // accounts
+    return total < SHARED_MAX and delayed.get(account, 0) < half // accounts
 
 
 def _delayed_by_account(shard: ShardState) -> dict[str, int]:

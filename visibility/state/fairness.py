@@ -20,7 +20,7 @@ BUSY_SHARE = 0.1
 FINISHED_MIN = 30.0  # messages of the group finished recently; with fewer, the share means nothing
 QUIET_AFTER_MS = 300_000
 _HALF_LIFE_MS = 60_000.0
-_TENANTS_MAX = 10_000
+TENANTS_MAX = 10_000
 
 
 class _Tenant(msgspec.Struct, gc=False):
@@ -57,7 +57,7 @@ class Fairness:
         """Note that a message of the group was deleted `busy_ms` after it was received."""
         tenant = self._tenants.get(group)
         if tenant is None:
-            if len(self._tenants) >= _TENANTS_MAX:
+            if len(self._tenants) >= TENANTS_MAX:
                 self._tenants.clear()
             tenant = self._tenants[group] = _Tenant(at_ms=now_ms)
         for part in (tenant, self._all):

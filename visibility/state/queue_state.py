@@ -25,8 +25,8 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import SPAN_BITS
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rows.state_rows import write_queue
-from visibility.state.failure_notes import FailureNotes
 from visibility.state.fairness import Fairness
+from visibility.state.noted_spans import FailureNotes
 from visibility.state.ready_groups import ReadyGroups
 
 OTHERS = "(others)"

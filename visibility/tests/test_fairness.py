@@ -102,7 +102,7 @@ def test_processing_time_fades_by_half_a_minute() -> None:
 def test_what_is_known_of_groups_is_bounded() -> None:
     fair = Fairness()
 
-    for number in range(3 * fairness._TENANTS_MAX):
+    for number in range(3 * fairness.TENANTS_MAX):
         fair.finished(b"%016d" % number, busy_ms=1, now_ms=number)
 
-    assert len(fair._tenants) <= fairness._TENANTS_MAX
+    assert len(fair._tenants) <= fairness.TENANTS_MAX

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cluster.fleet.hands import hand
+from cluster.fleet.choices import hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import REPORT_MS, HostLoad, PartLoad, ShardLoad
 from cluster.fleet.peaks import KnownPeaks, Peaks

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cluster.fleet.choices import choose_shard
-from cluster.fleet.hands import HAND, hand
+from cluster.fleet.choices import HAND, choose_shard, hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import HostLoad, utilisation
 from cluster.fleet.plan_table import Cluster, Kind

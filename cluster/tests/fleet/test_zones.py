@@ -7,7 +7,7 @@ import pytest
 from cluster.fleet.fleet_records import FleetCluster
 from cluster.fleet.fleet_status import SeenCluster, status_of
 from cluster.fleet.reasons import Why
-from cluster.members.zones import crowded_zones
+from cluster.members.removal import crowded_zones
 from cluster.tests.fleet.fleets import SmallFleet, warnings
 
 

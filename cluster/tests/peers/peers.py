@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from cluster.peers.incoming import Call, ChannelService
-from cluster.peers.link import Link
+from cluster.peers.link import Call, ChannelService, Link
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
 from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.roles import FIRST_MARK

@@ -11,11 +11,9 @@ from structlog.testing import capture_logs
 from typing_extensions import override
 
 from cluster.encoded_requests import decode_requests, encode_context, encode_requests
-from cluster.peers import bundles
-from cluster.peers.bundles import BUNDLE, REQUEST_HEAD, VERSION
-from cluster.peers.forwarded import ForwardedRequests
-from cluster.peers.incoming import Call
-from cluster.peers.link import Link
+from cluster.peers import forwarded
+from cluster.peers.forwarded import BUNDLE, REQUEST_HEAD, VERSION, ForwardedRequests
+from cluster.peers.link import Call, Link
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason, Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.shards.lead import PASSES_MAX
@@ -133,9 +131,9 @@ async def test_other_contexts_are_other_bundles(crossing: Crossing) -> None:
 
 @virtual
 async def test_bundles_are_bounded(crossing: Crossing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundles, "_REQUESTS_MAX", 2)
+    monkeypatch.setattr(forwarded, "REQUESTS_MAX", 2)
     async with running(the_cluster()) as (a, b):
-        asked = sends(a, "1", "2", "3", "x" * (bundles._BYTES_MAX + 1), "5")
+        asked = sends(a, "1", "2", "3", "x" * (forwarded.BYTES_MAX + 1), "5")
         await pass_time(0.01)
 
         assert [each.refusal for each in asked] == [SendMessageResult] * 5
@@ -278,7 +276,7 @@ async def test_without_a_connection_they_are_held(crossing: Crossing) -> None:
 @virtual
 async def test_other_bytes_are_no_answers(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(the_cluster()) as (a, _):
-        monkeypatch.setattr(bundles.Bundle, "_outcomes", lambda bundle: answer)
+        monkeypatch.setattr(forwarded.Bundle, "_outcomes", lambda bundle: answer)
         asked = sends(a, "1", "2")
         await pass_time(0.01)
 
@@ -360,7 +358,7 @@ async def test_what_cannot_be_encoded_is_answered_and_keeps_no_others(
         raise TypeError("a bug")
 
     async with running(the_cluster()) as (a, b):
-        monkeypatch.setattr(bundles, "encode_requests", bug)
+        monkeypatch.setattr(forwarded, "encode_requests", bug)
         asked = sends(a, "1", "2")
         late = msgspec.structs.replace(SEND, operation=op.SendMessage(delay_seconds=60))
         others = [a.ask(late), a.ask(late)]  # another bundle of the same pass
@@ -382,7 +380,7 @@ async def test_answers_that_cannot_be_encoded_are_asked_for_one_by_one(
         raise TypeError("a bug")
 
     async with running(the_cluster()) as (a, b):
-        monkeypatch.setattr(bundles, "encode_alike", bug)
+        monkeypatch.setattr(forwarded, "encode_alike", bug)
         with capture_logs() as logs:
             asked = sends(a, "1", "2")
             await pass_time(0.5)  # far less than an answer is waited for

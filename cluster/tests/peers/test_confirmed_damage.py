@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from cluster.peers.checkpoint_fetch import NoGoodCopy
 from cluster.peers.checkpoint_messages import Begin, Check, End, Keep, Read
-from cluster.peers.incoming import Call
+from cluster.peers.link import Call
 from cluster.peers.peer_settings import Channel
 from cluster.tests.peers.checkpoint_stage import CheckpointHost, hosts, read_all, rows_of
 from cluster.tests.virtual_time import virtual

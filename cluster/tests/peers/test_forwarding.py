@@ -9,7 +9,7 @@ from auth.auth_errors import AccessDenied
 from auth.caller import Caller
 from cluster.encoded_requests import encode_answer
 from cluster.peers.held_requests import Routed
-from cluster.peers.incoming import Call, ChannelService
+from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Outcome, Reason, Refusal, Refused
 from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
 from cluster.tests.peers.peer_hosts import (

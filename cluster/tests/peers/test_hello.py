@@ -20,7 +20,7 @@ from cluster.peers.hello import (
     names_of,
 )
 from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.process_names import host_of, is_host_id, process_name, worker_of
+from cluster.peers.peer_settings import host_of, is_host_id, process_name, worker_of
 from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Place, Role, cluster_mark
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork

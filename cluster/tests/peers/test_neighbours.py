@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from cluster.encoded_requests import encode_request
-from cluster.peers.bundles import REQUEST_HEAD
-from cluster.peers.forwarded import ForwardedRequests
+from cluster.peers.forwarded import REQUEST_HEAD, ForwardedRequests
 from cluster.peers.hello import VERSIONS, Hello, agreed
-from cluster.peers.incoming import Call
+from cluster.peers.link import Call
 from cluster.peers.peer_outcomes import Reason, Refusal, Refused
 from cluster.peers.peer_settings import Channel
 from cluster.peers.roles import (

@@ -6,7 +6,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from cluster.peers.incoming import ChannelService
+from cluster.peers.link import ChannelService
 from cluster.peers.peer_settings import Channel
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.hello import Hello, encode
-from cluster.peers.incoming import Call, ChannelService
+from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
 from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork

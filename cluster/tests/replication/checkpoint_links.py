@@ -12,7 +12,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from cluster.peers.incoming import Call, ChannelService
+from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
 from cluster.peers.peer_settings import Channel
 
@@ -51,7 +51,7 @@ class _Exchange:
 
 
 class _Call:
-    """A request, at the host that serves it: see `cluster.peers.incoming.Call`."""
+    """A request, at the host that serves it: see `cluster.peers.link.Call`."""
 
     def __init__(self, exchange: _Exchange, server: Process, body: bytes) -> None:
         self.server = server

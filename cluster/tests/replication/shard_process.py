@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from cluster.clock import SystemClock
-from cluster.peers.incoming import OnMessage
+from cluster.peers.link import OnMessage
 from cluster.peers.peer_settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication import Leadership

@@ -90,7 +90,7 @@ async def test_a_learner_that_died_does_not_become_a_voter(stage: Stage) -> None
     leader = await stage.leader()
     assert await stage.sent(leader, 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leading, "_PLAN_S", 10.0)  # it catches up and dies between two looks
+        patch.setattr(leading, "PLAN_S", 10.0)  # it catches up and dies between two looks
         new = stage.join("h4")
         await stage.until(lambda: has_all(leader, new))
         new.crash(is_power_loss=True)

@@ -25,9 +25,9 @@ async def _flipped(cluster: ShardCluster) -> tuple[DiskFaults, ShardHost, ShardH
     await cluster.alike()
     flipped = next(host for host in cluster.hosts.values() if host is not leader)
     damage = DiskFaults(ShardFaults(cluster, Random(1), ()), DiskShape(), Random(1))
-    damage._flip_a_bit(flipped)
+    damage.flip_a_bit(flipped)
     assert "flipped" in cluster.lines[-1]
-    assert not damage._may_lose(leader)
+    assert not damage.may_lose(leader)
     return damage, flipped, leader
 
 
@@ -39,9 +39,9 @@ async def test_a_second_disk_fails_once_rows_have_what_the_log_lost(cluster: Sha
 
     flipped.process.rows.flush()
 
-    assert damage._may_lose(leader)
+    assert damage.may_lose(leader)
     flipped.crash(is_power_loss=True)
-    assert damage._may_lose(leader)
+    assert damage.may_lose(leader)
 
 
 @pytest.mark.parametrize("have_it", [False, True])
@@ -55,7 +55,7 @@ def test_rows_count_that_an_unfinished_replacement_brings(have_it: bool) -> None
         flipped.crash(is_power_loss=False)
         rows = dict(leader.rows) if have_it else {}
         flipped.folders.write_rows(incoming_of(flipped.folder), rows, set())
-        assert damage._may_lose(leader), "without a mark they do not count"
+        assert damage.may_lose(leader), "without a mark they do not count"
 
         flipped.folders.calls_until_cut = _UNTIL_THE_MARK
         with pytest.raises(PowerCut):
@@ -63,6 +63,6 @@ def test_rows_count_that_an_unfinished_replacement_brings(have_it: bool) -> None
                 flipped.folders, flipped.folder, Replaced(cluster.log_id, leader.store.applied)
             )
 
-        assert damage._may_lose(leader) is have_it
+        assert damage.may_lose(leader) is have_it
 
     story()

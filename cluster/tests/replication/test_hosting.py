@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.peers.incoming import OnMessage
+from cluster.peers.link import OnMessage
 from cluster.peers.peer_settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic

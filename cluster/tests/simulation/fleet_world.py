@@ -17,8 +17,8 @@ from cluster.parts.unlocking import Unlocking
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.held_requests import Routed
-from cluster.peers.incoming import Call as Asked
-from cluster.peers.incoming import ChannelService
+from cluster.peers.link import Call as Asked
+from cluster.peers.link import ChannelService
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.roles import Neighbour, Place, Role, cluster_mark
 from cluster.peers.transport import Transport

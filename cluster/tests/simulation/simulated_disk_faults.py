@@ -151,7 +151,7 @@ class DiskFaults:
                 return True
         return applied_position(host.files.rows).index >= flip.entry
 
-    def _may_lose(self, host: ShardHost) -> bool:
+    def may_lose(self, host: ShardHost) -> bool:
         """True if the other voters are enough, whatever this host loses."""
         others = [each for each in self.cluster.hosts.values() if each is not host]
         return self._are_voters() and all(map(self._is_whole, others))
@@ -162,19 +162,19 @@ class DiskFaults:
         self.cluster.note(text)
 
     def _replace(self, host: ShardHost) -> None:
-        if self._may_lose(host):
+        if self.may_lose(host):
             host.crash(is_power_loss=True)
             host.replace_disk(self._random)
             self._flips.pop(host.name, None)
             self._note(f"{host.name} gets a new disk")
 
     def _flip(self, host: ShardHost) -> None:
-        if self._may_lose(host):
+        if self.may_lose(host):
             if self._random.random() < 0.6:
                 host.crash(is_power_loss=self._random.random() < 0.7)
-            self._flip_a_bit(host)
+            self.flip_a_bit(host)
 
-    def _flip_a_bit(self, host: ShardHost) -> None:
+    def flip_a_bit(self, host: ShardHost) -> None:
         """In an Entry that the host is known to have acknowledged, and its rows may lack."""
         folder = log_folder(host.folder)
         records = acknowledged_records(host.disk, folder, applied_position(host.files.rows))
@@ -187,7 +187,7 @@ class DiskFaults:
 
     def _spoil(self, host: ShardHost) -> None:
         """A page of the log cannot be read from now on, until it is written."""
-        if not self._may_lose(host):
+        if not self.may_lose(host):
             return
         if self._random.random() < 0.6:
             host.crash(is_power_loss=self._random.random() < 0.7)
@@ -217,7 +217,7 @@ class DiskFaults:
         asyncio.get_running_loop().call_later(delay_s, self._damage_and_swap, leader, damaged)
 
     def _damage_and_swap(self, leader: ShardHost, damaged: ShardHost) -> None:
-        if self.cluster.is_ending or not self._may_lose(damaged):
+        if self.cluster.is_ending or not self.may_lose(damaged):
             return
         self.cluster.network.cut.clear()
         self.cluster.coordination.unreachable.clear()
@@ -226,12 +226,12 @@ class DiskFaults:
             self._replace(damaged)
         else:
             damaged.crash(is_power_loss=True)
-            self._flip_a_bit(damaged)
+            self.flip_a_bit(damaged)
         damaged.start()
 
     def _damage_rows(self, host: ShardHost) -> None:
         keys = sorted(host.files.rows.keys() - {APPLIED_KEY})
-        if not keys or not self._may_lose(host):
+        if not keys or not self.may_lose(host):
             return
         for key in self._random.sample(keys, min(len(keys), self._random.choice((1, 3)))):
             host.files.damaged.add(key)
@@ -242,7 +242,7 @@ class DiskFaults:
     def _take_rows(self, host: ShardHost) -> None:
         """A host replaces its rows by those of another, whatever its log holds."""
         process = host.process
-        if process is not None and process.store is not None and self._may_lose(host):
+        if process is not None and process.store is not None and self.may_lose(host):
             self._note(f"{host.name} replaces its rows")
             process.enter(partial(process.store.replace_rows, "as if they were damaged"))
 
@@ -259,7 +259,7 @@ class DiskFaults:
 
     def _damage_and_view_wrong(self, host: ShardHost) -> None:
         """Its disk gives wrong bits of what it fetched, too."""
-        if self._may_lose(host):
+        if self.may_lose(host):
             host.folders.wrong_views = self._random.choice((2, 4, 6))
             self._damage_rows(host)
 

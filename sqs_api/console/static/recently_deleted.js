@@ -31,8 +31,8 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
       [count(queue.messages), queue.dead_letters > 0 && el("span", { class: "hint" },
         ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
       time(queue.deleted_at_ms),
-      queue.can_be_restored ? span((queue.restorable_until_ms - Date.now()) / 1000) : "never",
-      !queue.can_be_restored ? el("span", { class: "hint" }, queue.obstacle)
+      queue.obstacle ? "never" : span((queue.restorable_until_ms - Date.now()) / 1000),
+      queue.obstacle ? el("span", { class: "hint" }, queue.obstacle)
         : may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
         { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
     ], { "data-key": String(queue.queue_id) });

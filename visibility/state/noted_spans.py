@@ -13,7 +13,7 @@ from visibility.content.noted_failures import Noted
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
 
-_GONE_MAX = 10_000
+GONE_MAX = 10_000
 
 
 class Walked:
@@ -65,5 +65,5 @@ class FailureNotes:
             if span not in self._gone:
                 changes.delete(row_key(queue_id, FAILURE_NOTE, span))
                 self._gone.add(span)
-        if len(self._gone) > _GONE_MAX:
+        if len(self._gone) > GONE_MAX:
             self._gone.clear()

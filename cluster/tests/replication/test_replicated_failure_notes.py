@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.test_shards import Q, sent, staged
-from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
+from visibility.contract.outcomes import FailureNote, FailureNotesPage, SpansNoted
 from visibility.rules.failure_notes import NoteFailures, ReadFailureNotes
 from visibility.rules.selected import DeleteSelected
 from visibility.tests import prepared

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+PLUGIN = "compat_tests.fixture_folders"
 FIXTURES = """
 import pytest
 
@@ -39,7 +40,7 @@ def test_folders_of_a_file_that_passed_are_removed(tmp_path: Path, processes: st
     words = ("-n", processes, "--dist", "loadfile", "--reruns", "1", "--basetemp", str(top))
 
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "compat_tests.folders", *words, str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-p", PLUGIN, *words, str(tmp_path)],
         check=False,
         stdout=subprocess.DEVNULL,
     )

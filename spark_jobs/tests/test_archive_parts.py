@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.archive.parts import COLUMNS, Limits, Part, PartWriter
+from spark_jobs.archive.archive_parts import COLUMNS, Limits, Part, PartWriter
 from spark_jobs.tests.lakes import SOURCE, message
 from storage.lake.archive_schema import ARCHIVE, SEGMENT, BatchId, arrow_schema
 from storage.lake.table import Lake, LakeUnusable

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.tasks import run_tasks, split_work
+from spark_jobs.archive.archive_tasks import run_tasks, split_work
 from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.live_count import Count
 from spark_jobs.lib.progress import Work
