@@ -10,6 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import QueueName
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
@@ -19,7 +20,7 @@ from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy
 from cluster.tests.world import AskedShard, FragileStore, World, pass_time
 from storage.engines.store import StoreFailed
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, SendMessage
 from visibility.contract.outcomes import Answer
 from visibility.tests import prepared
@@ -60,6 +61,9 @@ class HostView(KnownQueues):
     def __init__(self) -> None:
         super().__init__()
         self.news: Callable[[], object] | None = None
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        return self.queue_of_name(name[2])
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
         news, self.news = self.news, None
