@@ -11,6 +11,7 @@ from random import Random
 
 import msgspec
 
+from cluster.catalog.catalog_records import QueueName
 from cluster.parts.shared_tasks import LOOK_S, SharedTasks
 from cluster.parts.split_receives import SplitReceive
 from cluster.parts.unlocking import Unlocking
@@ -27,7 +28,6 @@ from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
-from cluster.tests.simulation.known_parts import KnownParts
 from cluster.tests.simulation.simulated_worker import Machine, SimulatedEntropy
 from cluster.tests.simulation.simulation import Call
 from visibility.contract.errors import QueueError
@@ -36,6 +36,7 @@ from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer
 from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.kept_queues import ContinueQueue, DropQueue
+from visibility.tests.prepared import KnownQueues
 
 _LAGS_S = (0.01, 0.1, 1.0)
 """Times after which a host hears of another leader."""
@@ -48,10 +49,14 @@ _CAUGHT_UP_S = 0.02
 class _View:
     """The one catalog, as each host sees it."""
 
-    def __init__(self, known: KnownParts) -> None:
-        self.find = known.find
+    def __init__(self, known: KnownQueues) -> None:
+        self._known = known
         self.queue_of_id: Callable[[int], QueueDefinition | None] = known.queue_of_id
         self.renewed: Callable[[Request], Request | None] = known.renewed
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """See `View`."""
+        return self._known.queue_of_name(name[2])
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
         """See `View`."""
