@@ -42,7 +42,9 @@ _decode_told = msgspec.msgpack.Decoder(_Told).decode
 class Known(Protocol):
     """The view of the host that is asked."""
 
-    revision: int
+    @property
+    def revision(self) -> int:
+        """The revision that it shows."""
 
     def records_of(self, names: Iterable[QueueName]) -> dict[QueueName, bytes | None]:
         """See `Catalog`."""
