@@ -2,8 +2,8 @@
 
 A gateway whose etcd is away for hours is told by the host that refuses a request how the queue is
 now (`peers/queue_news.py`). Such a record is shown until the watch reports the queue, or has got as
-far as the host had, or goes back to an older state of etcd: then the watch knows better. It is in
-memory only: a gateway that starts anew is told again.
+far as the host had, or goes back to an older state of etcd: then the watch knows better (rule 53).
+It is in memory only: a gateway that starts anew is told again.
 """
 
 from __future__ import annotations

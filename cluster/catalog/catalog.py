@@ -149,7 +149,7 @@ class Catalog(QueueView):
         self.is_away = False
         """True since a mark was not shown in time, until the watch reports anything."""
         self.adopted = AdoptedRecords(self)
-        """What other hosts said about queues."""
+        """The queues as other hosts said."""
         self._is_unwritable = False
         """True since a change could not be written, until one was."""
         self._log = structlog.get_logger("catalog")

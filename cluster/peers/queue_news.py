@@ -114,10 +114,11 @@ class QueueNews:
             if isinstance(outcome, bytes):
                 told = _decode_told(outcome)
                 is_shown = self._view.adopt(told.revision, dict(told.records))
-        except Exception:  # a bug there or here, which must not keep those that wait
-            self._log.exception("news_not_taken", peer=host)
-        for then in self._asking.pop(names):
-            if is_shown:
-                asyncio.get_running_loop().call_soon(then)
-            else:
-                self._view.when_caught_up(then)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self._log.error("answer_unreadable", peer=host, error=str(error))
+        finally:  # a bug must not keep those that wait
+            for then in self._asking.pop(names):
+                if is_shown:
+                    asyncio.get_running_loop().call_soon(then)
+                else:
+                    self._view.when_caught_up(then)

@@ -1,5 +1,5 @@
-"""A fleet whose gateway has no etcd for long, while queues are split, moved, shrunk and purged: what
-it is asked for is done by the clusters, and nothing is lost, doubled or out of order.
+"""A fleet whose gateway has no etcd for long, while queues are split, moved, shrunk and purged: the
+clusters do what it asks for, and nothing is lost, doubled or out of order.
 
 `make simulate SEEDS=200 ARGS=--gateway` runs more seeds.
 """

@@ -88,7 +88,7 @@ def telling(known: KnownParts) -> Callable[[Asked], None]:
 
 
 class GatewayView(QueueView):
-    """What the gateway's watch reported, and hosts said since."""
+    """The queues as the gateway's watch reported them, and hosts said since."""
 
     def __init__(self, known: KnownParts) -> None:
         super().__init__(0)
