@@ -268,9 +268,11 @@ async def test_many_requests_ask_once() -> None:
 
         service.on_request = count
         asked = [made.ask(sends(str(number))) for number in range(50)]
+        asked += [made.ask(lambda queue: prepared.send(queue, "in a bundle")) for _ in range(50)]
         async with asyncio.timeout(PROMPT_S):
             answers = await asyncio.gather(*asked)
-        assert {type(answer) for answer in answers} == {SendMessageBatchResult}
+        kinds = [type(answer) for answer in answers]
+        assert kinds == [SendMessageBatchResult] * 50 + [SendMessageResult] * 50
         assert questions == 1
 
 
