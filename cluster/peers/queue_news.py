@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -104,21 +105,25 @@ class QueueNews:
         self._asking[names] = [then]
         task = asyncio.get_running_loop().create_task(self._ask(host, names))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._ended, names))
+
+    def _ended(self, names: tuple[QueueName, ...], task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        for then in self._asking.pop(names, ()):  # nothing was learnt, or there is a bug
+            self._view.when_caught_up(then)
 
     async def _ask(self, host: str, names: tuple[QueueName, ...]) -> None:
         body = msgspec.msgpack.encode(names)
         outcome = await ask(self._transport, host, Channel.CATALOG, body, _WAIT_S)
-        is_shown = False
+        if not isinstance(outcome, bytes):
+            return
         try:
-            if isinstance(outcome, bytes):
-                told = _decode_told(outcome)
-                is_shown = self._view.adopt(told.revision, dict(told.records))
+            told = _decode_told(outcome)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._log.error("answer_unreadable", peer=host, error=str(error))
-        finally:  # a bug must not keep those that wait
+            return
+        if self._view.adopt(told.revision, dict(told.records)):
             for then in self._asking.pop(names):
-                if is_shown:
-                    asyncio.get_running_loop().call_soon(then)
-                else:
-                    self._view.when_caught_up(then)
+                asyncio.get_running_loop().call_soon(then)
