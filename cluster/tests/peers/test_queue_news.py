@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
+from structlog.testing import capture_logs
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.part_rules import NewParts
@@ -311,6 +312,22 @@ async def test_a_host_of_an_older_version_says_nothing() -> None:
         assert type(answer) is ServiceUnavailable
         made.way.back()
         await made.prompt(lambda queue: prepared.send(queue, "x"))
+
+
+@virtual
+async def test_an_answer_that_cannot_be_read_keeps_nobody() -> None:
+    async with gateway() as made:
+        service = made.leader.transport._services[Channel.CATALOG]
+
+        def answer_badly(call: Call) -> None:
+            call.answer(b"\xc1")
+
+        service.on_request = answer_badly
+        await made.move(is_over=True)
+        with capture_logs() as logs:
+            answer = await made.ask(lambda queue: prepared.send(queue, "x"))
+        assert type(answer) is ServiceUnavailable
+        assert "answer_unreadable" in [line["event"] for line in logs]
 
 
 @virtual
