@@ -33,7 +33,8 @@
 ##   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 ##   make simulate SEEDS=2000        the worker on simulated time and disks, with crashes; SEED=123 replays one;
 ##                                   ARGS=--replicas: replicas of one shard, ARGS=--flips: flipped bits,
-##                                   ARGS=--older-etcd: etcd restored from before splits and moves
+##                                   ARGS=--older-etcd: etcd restored from before splits and moves,
+##                                   ARGS=--gateway: a fleet and a gateway without etcd
 ##   make fleet-at-scale             a day of 100 clusters and 100,000 queues: only the rules of the manager
 ##                                   are real (minutes); SEED=3 is another day
 ##   make sanitize FUZZ=20000        the native module's tests with the address sanitizer (nightly Rust, gcc)

@@ -14,7 +14,7 @@ import pytest
 from compat_tests.chromium import expect
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
-from compat_tests.facade import eventually
+from compat_tests.facade import eventually, refusal
 from compat_tests.fleet_letters import CARD, TAX, Letters, signed_in
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import run_command
@@ -279,3 +279,70 @@ def test_a_gateway_starts_and_serves_without_etcd(fleet: FleetProcess) -> None:
         fleet.parts.wait_until_ready(member)
     eventually(lambda: GATEWAY in [each["name"] for each in fleet.seen_by("a")["gateways"]])
     made(gateway, "later")
+
+
+def test_a_gateway_without_etcd_finds_queues_that_changed_since(fleet: FleetProcess) -> None:
+    """It starts from a table of before the changes, while etcd is away; the clusters know them."""
+    gateway, host = fleet.client(GATEWAY), fleet.client("a")
+    in_parts = {
+        "FifoQueue": "true",
+        "DeduplicationScope": "messageGroup",
+        "FifoThroughputLimit": "perMessageGroupId",
+    }
+    plain, given_up, anew = (made(gateway, name) for name in ("roams", "given-up", "anew"))
+    ordered = made(gateway, "roams.fifo", **in_parts)
+
+    def send_in_order(client: Boto3Client, body: str) -> dict[str, Any]:
+        options = {"MessageGroupId": "g", "MessageDeduplicationId": body}
+        return dict(client.call("SendMessage", QueueUrl=ordered, MessageBody=body, **options))
+
+    gateway.call("SendMessage", QueueUrl=plain, MessageBody="before")
+    first = send_in_order(gateway, "1")
+    table = fleet.data / GATEWAY / "records" / "catalog.table"
+    eventually(lambda: b"roams.fifo" in table.read_bytes())
+    eventually(lambda: (fleet.data / GATEWAY / "spare-blocks.json").exists())
+    with fleet.stopped(GATEWAY):
+        for name in ("roams", "roams.fifo"):
+            (part,) = fleet.parts_of(name)
+            to = (part["shard"] + 3) % 6  # of the other cluster
+            place = ("--shard", str(to), "--data", str(fleet.data / "a"))
+            done = run_command("fleet", "move", name, *place)
+            assert done.returncode == 0, done.stderr
+        eventually(lambda: len(fleet.parts_of("roams")) == 1)
+        host.call("DeleteQueue", QueueUrl=given_up)
+        host.call("DeleteQueue", QueueUrl=anew)
+        made(host, "anew", VisibilityTimeout="7")
+        with fleet.stopped(*MEMBERS):
+            fleet.restart(GATEWAY)
+            gateway.call("SendMessage", QueueUrl=plain, MessageBody="after")
+            found = gateway.call("ReceiveMessage", QueueUrl=plain, MaxNumberOfMessages=10)
+            assert {each["Body"] for each in found["Messages"]} == {"before", "after"}
+            entries = [
+                {"Id": str(place), "ReceiptHandle": each["ReceiptHandle"]}
+                for place, each in enumerate(found["Messages"])
+            ]
+            deleted = gateway.call("DeleteMessageBatch", QueueUrl=plain, Entries=entries)
+            assert len(deleted["Successful"]) == 2
+
+            assert send_in_order(gateway, "1")["MessageId"] == first["MessageId"]
+            send_in_order(gateway, "2")
+            order: list[str] = []
+            while len(order) < 2:
+                (each,) = gateway.call("ReceiveMessage", QueueUrl=ordered, WaitTimeSeconds=20)[
+                    "Messages"
+                ]
+                order.append(each["Body"])
+                gateway.call("DeleteMessage", QueueUrl=ordered, ReceiptHandle=each["ReceiptHandle"])
+            assert order == ["1", "2"]
+
+            # This was sealed for the queue that had the name before: the client tries again.
+            refused = refusal(gateway, "SendMessage", QueueUrl=anew, MessageBody="x")
+            assert refused.status == 503
+            gateway.call("SendMessage", QueueUrl=anew, MessageBody="x")
+            assert bodies(gateway, anew, WaitTimeSeconds=20) == ["x"]
+            refused = refusal(gateway, "SendMessage", QueueUrl=given_up, MessageBody="x")
+            assert refused.code == "AWS.SimpleQueueService.NonExistentQueue"
+    for member in MEMBERS:
+        fleet.parts.wait_until_ready(member)
+    made(gateway, "later-still")
+    assert bodies(gateway, plain) == []

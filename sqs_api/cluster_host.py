@@ -22,6 +22,7 @@ from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.questions import Questions
+from cluster.peers.queue_news import tell
 from cluster.peers.revision_barrier import RevisionBarrier, spread
 from cluster.peers.roles import Role
 from cluster.peers.transport import Transport
@@ -126,7 +127,8 @@ class ClusterHost(NamedTuple):
         self.transport.serve(Channel.REQUESTS, decided.service)
         for role in (Role.NEIGHBOUR, Role.GATEWAY):
             self.transport.serve(Channel.REQUESTS, decided.service_for(role), role)
-        self.transport.serve(Channel.CATALOG, RevisionBarrier(catalog).service)
+        barrier = RevisionBarrier(catalog, partial(tell, catalog))
+        self.transport.serve(Channel.CATALOG, barrier.service)
         self.catalog.set_result(catalog)
         self.ids.set_result(RaisedIds(router.ask, lambda: catalog.times_restored))
         return router

@@ -32,6 +32,7 @@ from cluster.members.host_lease import HostLease
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
+from cluster.peers.queue_news import QueueNews
 from cluster.peers.roles import GATEWAY_MARK, GATEWAYS
 from cluster.peers.transport import Transport
 from cluster.shards.issued_ids import RaisedIds
@@ -143,6 +144,7 @@ class GatewayHost(NamedTuple):
             entropy=self.process.entropy,
             readiness=GatewayReadiness(self.fleet, self.transport),
             shown_leader_of=self.fleet.leader_of,
+            news=QueueNews(self.transport, catalog),
         )
         self.ids.set_result(RaisedIds(router.ask, lambda: catalog.times_restored))
         return router

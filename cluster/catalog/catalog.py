@@ -30,7 +30,15 @@ import structlog
 
 from cluster.catalog import later_parts, lost_parts, part_rules
 from cluster.catalog import queue_rules as rules
-from cluster.catalog.catalog_records import Entry, KeptQueue, KeptState, QueueName, name_of
+from cluster.catalog.adopted_records import AdoptedRecords
+from cluster.catalog.catalog_records import (
+    Entry,
+    KeptQueue,
+    KeptState,
+    QueueName,
+    name_of,
+    queue_key,
+)
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
 from cluster.catalog.queue_view import DrainingShards, QueueChange, QueueView
@@ -63,6 +71,8 @@ _SHOWN_S = 10.0
 """Bound of the time after which the watch reports a change that was committed."""
 _CAUGHT_UP_S = 5.0
 """Bound of the time for which requests wait for the view to catch up."""
+_AWAY_S = 0.5
+"""The same while the records do not answer: it has been waited for long enough."""
 
 _NO_SPACE = "The service has no space for this change. Please try again."
 
@@ -136,6 +146,10 @@ class Catalog(QueueView):
         self._catching_up: list[Callable[[bool], None]] = []
         """Whom the next mark is for: called with True if the view shows it."""
         self._marking: asyncio.Task[None] | None = None
+        self.is_away = False
+        """True since a mark was not shown in time, until the watch reports anything."""
+        self.adopted = AdoptedRecords(self)
+        """The queues as other hosts said."""
         self._is_unwritable = False
         """True since a change could not be written, until one was."""
         self._log = structlog.get_logger("catalog")
@@ -180,9 +194,12 @@ class Catalog(QueueView):
         self._listeners.append(listener)
 
     def _on_change(self, change: Change) -> None:
-        if change.revision < self.revision or change.revisions:  # etcd was restored, or may be
+        is_restored = change.revision < self.revision or bool(change.revisions)  # or may be
+        if is_restored:
             self.times_restored += 1
             self._raised.clear()
+        self.is_away = False
+        self.adopted.give_way(change, is_restored=is_restored)
         entries = dict(self._read(change.records))
         for queue_change in self.apply(change.revision, entries, change.revisions):
             for listener in self._listeners:
@@ -236,13 +253,36 @@ class Catalog(QueueView):
             waiting, self._catching_up = self._catching_up, []
             is_shown = False
             with suppress(TimeoutError, ServiceUnavailable):
-                async with asyncio.timeout(_CAUGHT_UP_S):
+                async with asyncio.timeout(_AWAY_S if self.is_away else _CAUGHT_UP_S):
                     outcome = await self._coordination.commit(Transaction({}, {}))
                     if isinstance(outcome, Done):
                         await self.shown(outcome.revision)
                         is_shown = True
+            self.is_away = not is_shown
             for then in waiting:
                 asyncio.get_running_loop().call_soon(then, is_shown)
+
+    # -- what hosts tell each other ----------------------------------------------------------------
+
+    def records_of(self, names: Iterable[QueueName]) -> dict[QueueName, bytes | None]:
+        """The records of these queues as the view shows them, and of their dead-letter queues;
+        None for one that does not exist."""
+        found: dict[QueueName, bytes | None] = {}
+        for name in names:
+            queue = self.find(name)
+            target = None if queue is None else self.dead_letter_queue(queue)
+            found[name] = None if queue is None else self._codec.encode(queue)
+            if target is not None:
+                found[name_of(target)] = self._codec.encode(target)
+        return found
+
+    def adopt(self, revision: int, records: Mapping[QueueName, bytes | None]) -> bool:
+        """Show queues as another host does, whose view is of this revision, until the watch knows
+        better. False if some is left as it is."""
+        placed = {queue_key(name): value for name, value in records.items()}
+        read = dict(self._read(placed))
+        entries = {key: each for key, each in read.items() if not isinstance(each, KeptQueue | int)}
+        return self.adopted.adopt(revision, entries) and len(read) == len(records)
 
     # -- write -------------------------------------------------------------------------------------
 

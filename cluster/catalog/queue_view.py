@@ -251,18 +251,13 @@ class QueueView:
         """Apply a transaction, or the difference between two states, whose records have revisions
         of their own. Returns the changes that shards must hear of, older queues first."""
         before = {key: self.entry(key) for key in entries}
-        self._targets.clear()
         for key, entry in entries.items():
             if entry is None:
-                self._remove(key)
                 self._revisions.pop(key, None)
-        for key, entry in entries.items():
-            if entry is not None:
-                self._put(key, entry)
+            else:
                 self._revisions[key] = revisions.get(key, revision)
         self.revision = revision
-        for call in self.on_changes:
-            call()
+        self.show(entries)
         heard: list[QueueChange] = []
         for key, entry in entries.items():
             if isinstance(entry, KeptQueue):
@@ -271,6 +266,18 @@ class QueueView:
                 is_back = before.get(deleted_key(entry.queue_id)) is not None
                 heard += _changes(before[key], entry, is_back=is_back)
         return sorted(heard, key=lambda change: change.queue.queue_id)
+
+    def show(self, entries: Mapping[str, Entry | None]) -> None:
+        """Show these entries; the revisions of their records stay."""
+        self._targets.clear()
+        for key, entry in entries.items():
+            if entry is None:
+                self._remove(key)
+        for key, entry in entries.items():
+            if entry is not None:
+                self._put(key, entry)
+        for call in self.on_changes:
+            call()
 
     def _changes_of_kept(self, was: Entry | None, now: KeptQueue) -> Iterator[QueueChange]:
         was_kept = was if isinstance(was, KeptQueue) else None
@@ -322,11 +329,11 @@ class QueueView:
 
     def _forget(self, queue: QueueDefinition) -> None:
         self._count(queue, -1)
-        del self._by_id[queue.queue_id]
+        self._by_id.pop(queue.queue_id, None)  # a restored etcd may have given it to another
         self.open_to_everyone.discard(queue.queue_id)
         self.split.pop(name_of(queue), None)
         for part in queue.parts[1:]:
-            del self._by_id[part.queue_id]
+            self._by_id.pop(part.queue_id, None)
 
     def _remove(self, key: str) -> None:
         if key.startswith(QUEUES):

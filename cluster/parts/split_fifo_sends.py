@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from cluster.catalog.catalog_records import name_of
+from cluster.catalog.catalog_records import QueueName, name_of
 from cluster.parts.part_requests import View, of_places, to_part
 from cluster.shards.router import Router, answer_to
 from visibility.content.receipts import sequence_number
@@ -162,10 +162,9 @@ class SplitFifoSends:
         ticket.on_answer(answer)
 
     async def _send(self, sending: _Sending) -> Answer:
-        for number in range(_ROUNDS_MAX):
-            if number:
-                await self._caught_up()
-            queue = self._view.find(name_of(sending.request.queue))
+        name, queue = name_of(sending.request.queue), None
+        for _ in range(_ROUNDS_MAX):
+            queue = await self._later(name, queue)
             if queue is None:
                 raise QueueDoesNotExist()
             cut: dict[int, tuple[QueueDefinition, list[int]]] = {}
@@ -178,6 +177,16 @@ class SplitFifoSends:
                 return sending.answer()
         sending.refused |= dict.fromkeys(sending.left, ServiceUnavailable())
         return sending.answer()
+
+    async def _later(
+        self, name: QueueName, known: QueueDefinition | None
+    ) -> QueueDefinition | None:
+        """The queue as it is shown, once that may be later than what was `known`."""
+        found = self._view.find(name)
+        if known is not None and (found is None or found.version <= known.version):
+            await self._caught_up()
+            found = self._view.find(name)
+        return found
 
     async def _caught_up(self) -> None:
         caught_up = asyncio.get_running_loop().create_future()

@@ -30,6 +30,7 @@ import msgspec
 import structlog
 
 from auth.auth_errors import AuthError
+from cluster.catalog.catalog_records import QueueName
 from cluster.encoded_requests import (
     PART_IN_BUNDLE,
     DefinitionUnknown,
@@ -99,6 +100,9 @@ class View(Protocol):
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
         """The queue with this id, None if it was deleted."""
 
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """The queue of that name, None if there is none."""
+
     def renewed(self, request: Request) -> Request | None:
         """The same request with the definitions of now; None if its queue is gone."""
 
@@ -154,7 +158,7 @@ class ForwardedRequests:
             else:
                 request = decode_request(body, find, _HEAD_BYTES)
         except DefinitionUnknown as error:
-            if may_wait:  # the sender may know more
+            if may_wait and not self._knows_more(error):  # the sender may know more
                 self._view.when_caught_up(partial(self._decide_again, call, allowed))
             else:
                 call.refuse(Refusal.DEFINITION_UNKNOWN, str(error))
@@ -171,6 +175,11 @@ class ForwardedRequests:
     def _find(self, number: int, queue_id: int) -> QueueDefinition | None:
         """The queue, or what stands for the shard itself."""
         return the_shard(number) if queue_id == THE_SHARD else self._view.queue_of_id(queue_id)
+
+    def _knows_more(self, error: DefinitionUnknown) -> bool:
+        """True if this host has a later version of the queue than the sender."""
+        queue = self._view.queue_of_id(error.queue_id)
+        return queue is not None and queue.version > error.version
 
     def _decide_again(self, call: Call, allowed: Collection[type[Operation]] | None) -> None:
         if call.is_cancelled:

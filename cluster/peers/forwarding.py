@@ -21,6 +21,7 @@ import msgspec
 import structlog
 from typing_extensions import override
 
+from cluster.catalog.catalog_records import name_of
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
 from cluster.peers.forwarded import (
@@ -45,6 +46,7 @@ from cluster.peers.peer_outcomes import (
     may_retry,
 )
 from cluster.peers.peer_settings import Channel, ForwardingSettings
+from cluster.peers.queue_news import QueueNews
 from cluster.peers.readiness import Readiness, Ready
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided, answer_all
@@ -53,6 +55,7 @@ from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import (
     InternalError,
+    Moved,
     QueueDoesNotExist,
     QueueError,
     ServiceUnavailable,
@@ -101,10 +104,12 @@ class PeerRouter(Router):
         refusal: RefusalOf = takes_all,
         readiness: Ready | None = None,
         shown_leader_of: Callable[[int], str | None] | None = None,
+        news: QueueNews | None = None,
     ) -> None:
         """`shards` are those of this host, whether it leads them or not. `readiness` is that of a
         process without shards; its `leaders` also name hosts that may know better, so
-        `shown_leader_of` has those alone that lead."""
+        `shown_leader_of` has those alone that lead. `news` brings its view changes of queues that
+        it missed."""
         super().__init__(shards, refusal)
         self.forwarded = 0
         """Requests that were sent to another host, each attempt."""
@@ -115,6 +120,7 @@ class PeerRouter(Router):
         self._leaders = leaders
         self._shown_leader_of = shown_leader_of or leaders.leader_of
         self._view = view
+        self._news = news
         self._settings = settings
         self._monotonic_s = clock.monotonic_s
         self._held = HeldRequests(settings, entropy, self._try)
@@ -423,7 +429,7 @@ class PeerRouter(Router):
             if isinstance(outcome, Refused) and outcome.reason == Refusal.NOT_LEADER:
                 if not ticket.is_hinted and outcome.detail not in (host, self._host):
                     ticket.is_hinted, ticket.hint = True, outcome.detail
-            self._failed(ticket, outcome)
+            self._failed(ticket, outcome, host)
             return
         if self._held.of_shard:
             self._held.got_through(ticket.request.queue.shard)
@@ -432,10 +438,12 @@ class PeerRouter(Router):
         except MessageUnreadable as error:
             self._unreadable(ticket, host, error)
             return
-        if not queue_id:
+        if type(answer) is Moved and self._news is not None and self._news.is_behind:
+            self._look(host, ticket, partial(self._answer, ticket, answer))
+        elif not queue_id:
             self._answer(ticket, answer)
         elif self._view.queue_of_id(queue_id) is None:
-            self._view.when_caught_up(partial(self._answer_from, ticket, queue_id, answer))
+            self._look(host, ticket, partial(self._answer_from, ticket, queue_id, answer))
         else:
             self._answer_from(ticket, queue_id, answer)
 
@@ -456,8 +464,9 @@ class PeerRouter(Router):
 
     # -- again -------------------------------------------------------------------------------------
 
-    def _failed(self, ticket: Routed, failure: Failure) -> None:
-        """Hold a request that may be tried again, or answer it."""
+    def _failed(self, ticket: Routed, failure: Failure, host: str = "") -> None:
+        """Hold a request that may be tried again, or answer it; `host` is the one that refused
+        it."""
         if may_have_happened(failure):
             ticket.is_retry = True
         if failure.reason == Refusal.NOT_ALLOWED:
@@ -469,7 +478,7 @@ class PeerRouter(Router):
                 self._give_up(ticket, failure.reason)
             else:
                 ticket.is_redone = True
-                self._view.when_caught_up(partial(self._redo, ticket))
+                self._look(host, ticket, partial(self._redo, ticket))
         elif self._monotonic_s() >= min(ticket.give_up_s, self._ends_s):
             self._give_up(ticket, failure.reason)
         elif ticket.is_offered and not (ticket.is_retry or ticket.hint):
@@ -481,14 +490,36 @@ class PeerRouter(Router):
         else:
             self._held.add(ticket)
 
+    def _look(self, host: str, ticket: Routed, then: Callable[[], None]) -> None:
+        """Call back when the view has the latest news of the queues of a request that this host
+        had."""
+        if self._news is None:
+            self._view.when_caught_up(then)
+        else:
+            self._news.ask(host, ticket.request, then)
+
     def _redo(self, ticket: Routed) -> None:
         """Try again with the definitions of now."""
         renewed = self._view.renewed(ticket.request)
         if renewed is None:
-            self._answer(ticket, QueueDoesNotExist())
+            self._gone(ticket)
         else:
             ticket.request, ticket.body = renewed, b""
             self._try(ticket)
+
+    def _gone(self, ticket: Routed) -> None:
+        """Answer a request for a queue, or a part of one, that is not there any more."""
+        queue = ticket.request.queue
+        found = self._view.find(name_of(queue))
+        if found is None:
+            self._answer(ticket, QueueDoesNotExist())
+        elif ticket.is_retry or not found.is_same_queue(queue):
+            # It may have been decided there, or was made for a queue that had the name before.
+            self._give_up(ticket, Refusal.DEFINITION_UNKNOWN)
+        elif queue.parts:
+            self._answer(ticket, QueueDoesNotExist())  # whoever asks a part knows the others
+        else:
+            self._answer(ticket, Moved())
 
     def _give_up(self, ticket: Routed, reason: str) -> None:
         self.given_up += 1

@@ -1,6 +1,6 @@
 """RevisionBarrier: a change of the queues is answered once every host that can be reached shows it.
 
-    request: the catalog's revision (8)
+    request: the catalog's revision (8); others are those of `queue_news.py`
     answer: empty, once the host shows it
 
 So a client that creates a queue through one host finds it on the others. A host that cannot be
@@ -12,7 +12,7 @@ know.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from struct import Struct
 from typing import Any, Protocol
 
@@ -39,18 +39,24 @@ async def spread(transport: Transport, revision: int) -> None:
     await ask_all(transport, Channel.CATALOG, _REVISION.pack(revision), _WAIT_S)
 
 
+def _refuse(call: Call) -> None:
+    call.refuse(Refusal.UNREADABLE, "no revision")
+
+
 class RevisionBarrier:
     """Answers other hosts. Belongs to the event loop's thread."""
 
-    def __init__(self, view: Shown) -> None:
+    def __init__(self, view: Shown, tell: Callable[[Call], None] = _refuse) -> None:
+        """`tell` answers what is no revision."""
         self._view = view
+        self._tell = tell
         self._tasks: set[asyncio.Task[None]] = set()
         self.service = ChannelService(on_request=self._asked)
         """The service of `Channel.CATALOG`."""
 
     def _asked(self, call: Call) -> None:
         if len(call.body) != _REVISION.size:
-            call.refuse(Refusal.UNREADABLE, "no revision")
+            self._tell(call)
             return
         self._start(self._answer(call, *_REVISION.unpack(call.body)))
 

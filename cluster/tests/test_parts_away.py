@@ -15,7 +15,7 @@ from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
 from cluster.tests.world import pass_time
-from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.errors import Moved, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deduplicated, GroupsHeld
 from visibility.contract.queue_parts import Part, PartState
@@ -139,3 +139,38 @@ async def test_a_part_is_asked_as_long_as_somebody_leads_it(is_led: bool) -> Non
     await pass_time(3_600)
 
     assert isinstance(await fleet.send("second"), ServiceUnavailable)
+
+
+class _Behind(_Fleet):
+    """The gateway's etcd is away: its view has the news with the refusal, and a wait for more is
+    long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = msgspec.structs.replace(
+            self.queue, queue_id=11, shard=0, version=1, parts=(), number=0
+        )
+
+    @override
+    def find(self, name: object) -> QueueDefinition:
+        return self.known
+
+    @override
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(5.0, then)
+
+    @override
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        if self.known is self.queue:
+            return super().submit(request, on_answer, room)
+        self.known = self.queue
+        asyncio.get_running_loop().call_soon(on_answer, Moved())
+        return Ticket(request, on_answer)
+
+
+@virtual
+async def test_a_send_does_not_wait_for_news_that_the_view_has() -> None:
+    fleet = _Behind()
+    async with asyncio.timeout(1.0):
+        assert isinstance(await fleet.send("second"), SendMessageResult)
+        assert isinstance(await fleet.send("first"), Deduplicated)

@@ -157,7 +157,7 @@ class World:
                 open_store=self._open,
                 clock=clock or LoopClock(),
                 entropy=entropy or CountingEntropy(),
-                definitions=definitions or self.queues,
+                definitions=self.queues if definitions is None else definitions,
                 archive=archive,
                 remembers=remembers,
             ),

@@ -182,6 +182,11 @@ class QueueDefinition(msgspec.Struct, frozen=True):
         place = hash_of(group, self.receipt_key)
         return self.of_part(next(p for p in self.parts if p.is_open and p.has(place)))
 
+    def is_same_queue(self, other: QueueDefinition) -> bool:
+        """True unless one of them was deleted, and the other created under its name: changes,
+        purges and moves keep the receipt key."""
+        return self.receipt_key == other.receipt_key
+
     @property
     def arn(self) -> str:
         """The queue's Amazon Resource Name."""

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import MappingProxyType
 
 import msgspec
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import QueueName
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
+from cluster.peers.queue_news import QueueNews, tell
+from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy
 from cluster.tests.world import AskedShard, FragileStore, World, pass_time
 from storage.engines.store import StoreFailed
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, SendMessage
 from visibility.contract.outcomes import Answer
 from visibility.tests import prepared
@@ -61,6 +65,9 @@ class HostView(KnownQueues):
         super().__init__()
         self.news: Callable[[], object] | None = None
 
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        return self.queue_of_name(name[2])
+
     def when_caught_up(self, then: Callable[[], None]) -> None:
         news, self.news = self.news, None
         if news is not None:
@@ -79,8 +86,11 @@ class Host:
         forwarding: ForwardingSettings,
         settings: PeerSettings,
         catalog: Catalog | None = None,
+        *,
+        is_gateway: bool = False,
     ) -> None:
-        """`catalog` has the definitions; without one, `view` has."""
+        """`catalog` has the definitions; without one, `view` has. A gateway asks others for what
+        its catalog missed."""
         self.name = name
         self._asked = 0
         self.disk_is_short = False
@@ -112,7 +122,11 @@ class Host:
             clock=LoopClock(),
             entropy=CountingEntropy(),
             refusal=self._refusal,
+            news=QueueNews(self.transport, catalog) if catalog is not None and is_gateway else None,
         )
+        if catalog is not None:
+            barrier = RevisionBarrier(catalog, partial(tell, catalog))
+            self.transport.serve(Channel.CATALOG, barrier.service)
         decided = ForwardedRequests(shards, self.leaders, definitions, self._refusal)
         self.transport.serve(Channel.REQUESTS, decided.service)
         self.transport.serve(Channel.REPLICATION, decided.service)
@@ -163,8 +177,9 @@ class Cluster:
         auto_sync: bool = True,
         settings: PeerSettings | None = None,
         catalogs: Mapping[str, Catalog] = MappingProxyType({}),
+        gateways: str = "",
     ) -> None:
-        """`catalogs` are those of hosts, by name."""
+        """`catalogs` are those of hosts, by name; those of `gateways` ask others."""
         self.network = SimulatedNetwork()
         self.store = FragileStore(auto_sync=auto_sync)
         self.hosts = [
@@ -175,6 +190,7 @@ class Cluster:
                 forwarding,
                 settings or PeerSettings(),
                 catalogs.get(name),
+                is_gateway=name in gateways,
             )
             for name in names
         ]

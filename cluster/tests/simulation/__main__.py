@@ -26,6 +26,9 @@ def main() -> int:
     parser.add_argument("--cluster", action="store_true", help="a cluster with real shards instead")
     parser.add_argument("--fleet", action="store_true", help="two clusters of one fleet instead")
     parser.add_argument(
+        "--gateway", action="store_true", help="two clusters and a gateway without etcd instead"
+    )
+    parser.add_argument(
         "--older-etcd", action="store_true", help="restore older snapshots of etcd instead"
     )
     parser.add_argument("--replicas", action="store_true", help="a cluster of replicas instead")
@@ -50,7 +53,7 @@ def main() -> int:
             failed += 1
             kind = " ARGS=--replicas" * given.replicas + " ARGS=--cluster" * given.cluster
             kind += " ARGS=--fleet" * given.fleet + " ARGS=--flips" * given.flips
-            kind += " ARGS=--older-etcd" * given.older_etcd
+            kind += " ARGS=--older-etcd" * given.older_etcd + " ARGS=--gateway" * given.gateway
             again = f"make simulate SEED={seed}{kind}"
             if given.replication == "async":
                 again = f'make simulate SEED={seed} ARGS="--cluster --replication async"'
@@ -72,6 +75,8 @@ def _run_of(given: argparse.Namespace) -> Callable[[int], Outcome | replicas.Out
         return partial(cluster_run.simulate, replication=Replication(given.replication))
     if given.older_etcd:
         return lambda seed: cluster_run.simulate(seed, cluster_run.older_etcd_shape(seed))
+    if given.gateway:
+        return lambda seed: cluster_run.simulate(seed, cluster_run.gateway_shape(seed))
     if given.fleet:
         return lambda seed: cluster_run.simulate(seed, cluster_run.fleet_shape(seed))
     return partial(simulate, shape=Shape(flips=True) if given.flips else None)

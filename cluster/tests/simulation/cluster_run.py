@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from random import Random
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from cluster.peers.peer_settings import CheckpointSettings
 from cluster.replication import Timing
@@ -81,6 +81,8 @@ class Shape(NamedTuple):
     """etcd is restored from older snapshots."""
     is_lost: bool = False
     """The last cluster of a fleet is lost, and given up."""
+    has_gateway: bool = False
+    """Some requests to a fleet go through a gateway whose etcd comes and goes."""
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -161,14 +163,22 @@ def _extras(seed: int, replication: Replication) -> frozenset[Extra]:
     return drawn_extras(seed, (Extra.OPERATOR, Extra.SOLE))
 
 
+class _Trouble(Protocol):
+    async def run(self, seconds: float) -> None:
+        """Have faults for so long."""
+
+
 def _simulation(
     machine: Machine, clusters: Sequence[ShardCluster], shape: Shape, random: Random
-) -> tuple[ClusterSimulation, list[Fleet]]:
+) -> tuple[ClusterSimulation, list[_Trouble]]:
     """The simulation, and what else has faults."""
     if not shape.is_fleet:
         return ClusterSimulation(machine, clusters), []
     fleet = Fleet(clusters, Random(random.getrandbits(64)))
-    return FleetSimulation(machine, fleet), [fleet]
+    if not shape.has_gateway:
+        return FleetSimulation(machine, fleet), [fleet]
+    gateway = fleet.add_gateway(machine.queues, Random(f"gateway {machine.part_seed}"))
+    return FleetSimulation(machine, fleet), [fleet, gateway]
 
 
 def fleet_shape(seed: int) -> Shape:
@@ -181,6 +191,12 @@ def fleet_shape(seed: int) -> Shape:
         extras=drawn_few(seed),
         is_fleet=True,
     )
+
+
+def gateway_shape(seed: int) -> Shape:
+    """A fleet with queues that are split and moved, and a gateway without etcd."""
+    shape = fleet_shape(seed)
+    return shape._replace(extras={*shape.extras, Extra.PARTS}, has_gateway=True)
 
 
 def older_etcd_shape(seed: int) -> Shape:
@@ -247,7 +263,7 @@ async def _live(
     simulation: ClusterSimulation,
     faults: Sequence[ShardFaults],
     damage: Sequence[DiskFaults],
-    cuts: Sequence[Fleet],
+    cuts: Sequence[_Trouble],
     clients: Coroutine[Any, Any, None],
     after: Coroutine[Any, Any, None],
     seconds: float,
@@ -267,6 +283,7 @@ async def _live(
             await each.cluster.until(each.has_healed, _PROGRESS_S)
         await _progress(simulation)
         await working
+        simulation.clients_end()
         for cluster in simulation.staying:
             for host in cluster.hosts.values():
                 host.crash(is_power_loss=True)

@@ -68,6 +68,9 @@ class ClusterSimulation(Simulation):
         """The clusters that have not left."""
         return [each for each in self.clusters if not each.is_gone]
 
+    def clients_end(self) -> None:
+        """Clients ask for nothing any more but what is left."""
+
     def switch_off(self, shard: int) -> None:
         """The hosts of a shard's cluster end for good, with all that they have."""
         cluster = self.clusters[shard]

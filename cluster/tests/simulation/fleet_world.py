@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 from random import Random
+from typing import cast
 
 import msgspec
+from typing_extensions import override
 
+from cluster.catalog.catalog_records import QueueName
 from cluster.parts.shared_tasks import LOOK_S, SharedTasks
 from cluster.parts.split_receives import SplitReceive
 from cluster.parts.unlocking import Unlocking
@@ -26,7 +29,10 @@ from cluster.shards.delivery import Deliveries
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
+from cluster.tests.simulation import gateway_world as gateway
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
+from cluster.tests.simulation.gateway_world import SimulatedGateway, telling
+from cluster.tests.simulation.known_parts import KnownParts
 from cluster.tests.simulation.simulated_worker import Machine, SimulatedEntropy
 from cluster.tests.simulation.simulation import Call
 from visibility.contract.errors import QueueError
@@ -52,6 +58,10 @@ class _View:
         self._known = known
         self.queue_of_id: Callable[[int], QueueDefinition | None] = known.queue_of_id
         self.renewed: Callable[[Request], Request | None] = known.renewed
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """See `View`."""
+        return self._known.queue_of_name(name[2])
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
         """See `View`."""
@@ -129,8 +139,11 @@ class FleetHost:
         for role, service in (
             (None, decided.service),
             (Role.NEIGHBOUR, decided.service_for(Role.NEIGHBOUR)),
+            (Role.GATEWAY, decided.service_for(Role.GATEWAY)),
         ):
             self.transport.serve(Channel.REQUESTS, self._entering(service), role)
+        told = ChannelService(telling(cast(KnownParts, host.cluster.queues)))
+        self.transport.serve(Channel.CATALOG, self._entering(told))
         process.deliveries = Deliveries(
             self.router, entropy, lost=host.cluster.queues.removed_at_ms
         )
@@ -155,17 +168,10 @@ class FleetHost:
         await self.transport.start(Address(self.name, 1))
         peers = [_name(host) for host in self.process.host.cluster.hosts.values()]
         self.transport.set_peers({name: Address(name, 1) for name in peers})
-        self.transport.set_neighbours(
-            {
-                _name(host): Neighbour(
-                    Address(_name(host), 1),
-                    Place(f"c{other.number}", Role.NEIGHBOUR, cluster_mark(other.number + 1)),
-                )
-                for other in fleet.clusters
-                if other is not self.process.host.cluster
-                for host in other.hosts.values()
-            }
-        )
+        neighbours = fleet.neighbours(self.process.host.cluster)
+        if fleet.gateway is not None:
+            neighbours[gateway.NAME] = gateway.gateway_place()
+        self.transport.set_neighbours(neighbours)
         while True:
             await asyncio.sleep(_IDLE_S)
             self.transport.close_idle()
@@ -197,6 +203,7 @@ class Fleet:
         self.random = random
         self.network = SimulatedNetwork()
         self.hosts: dict[str, FleetHost] = {}
+        self.gateway: SimulatedGateway | None = None
         for cluster in clusters:
             cluster.began = self._begin
             for host in cluster.hosts.values():
@@ -206,6 +213,31 @@ class Fleet:
         self.ended(process.host)
         host = FleetHost(self, process)
         self.hosts[host.name] = host
+
+    def neighbours(self, own: ShardCluster | None) -> dict[str, Neighbour]:
+        """The hosts of other clusters."""
+        return {
+            _name(host): Neighbour(
+                Address(_name(host), 1),
+                Place(f"c{other.number}", Role.NEIGHBOUR, cluster_mark(other.number + 1)),
+            )
+            for other in self.clusters
+            if other is not own
+            for host in other.hosts.values()
+        }
+
+    def add_gateway(self, known: KnownParts, random: Random) -> SimulatedGateway:
+        """A gateway whose etcd comes and goes."""
+        hosts = [[_name(host) for host in cluster.hosts.values()] for cluster in self.clusters]
+        self.gateway = SimulatedGateway(
+            known,
+            self.network,
+            partial(_SeenLeaders, self.clusters, Random(random.getrandbits(64))),
+            self.neighbours(None),
+            hosts,
+            random,
+        )
+        return self.gateway
 
     def ended(self, host: ShardHost) -> None:
         """Its process is gone."""
@@ -243,12 +275,30 @@ class FleetSimulation(ClusterSimulation):
         super().__init__(machine, fleet.clusters)
         self.fleet = fleet
         self._routers: dict[int, PeerRouter] = {}
+        self._of_gateway: dict[int, Call] = {}
 
     async def call(self, request: Request) -> Call:
         """See Simulation. Each request has an id of its own: routers try again."""
         if not isinstance(request.operation, ReceiveMessage | UndoReceive):
             request = msgspec.structs.replace(request, request_id=self.new_id())
+        asked = self.fleet.gateway
+        if asked is not None and asked.takes(request, self.history):
+            return await self._call_gateway(asked, request)
         return await super().call(request)
+
+    async def _call_gateway(self, asked: SimulatedGateway, request: Request) -> Call:
+        await self.connected()
+        for part in request.queue.all_parts():
+            self._leader(self.clusters[part.shard])  # its clock is the shard's
+        call = Call(self.time.read())
+        call.ticket = asked.submit(request, partial(self._answer, call))
+        self._of_gateway[id(call)] = call
+        return call
+
+    @override
+    def clients_end(self) -> None:
+        if self.fleet.gateway is not None and (finding := self.fleet.gateway.end()):
+            self.machine.violations.append(finding)
 
     def _ended(self, host: ShardHost) -> None:
         self.fleet.ended(host)
@@ -287,6 +337,10 @@ class FleetSimulation(ClusterSimulation):
 
     def hang_up(self, call: Call) -> bool:
         """See Simulation."""
+        if self._of_gateway.get(id(call)) is call:
+            assert self.fleet.gateway is not None
+            assert call.ticket is not None
+            return not call.reply.done() and self.fleet.gateway.cancel(call.ticket)
         if isinstance(call.ticket, SplitReceive):
             return super().hang_up(call)
         if call.reply.done() or id(call) not in self._asked or call.ticket is None:

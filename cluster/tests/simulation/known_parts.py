@@ -70,6 +70,8 @@ class KnownParts(KnownQueues):
     def __init__(self) -> None:
         super().__init__()
         self._clock = LoopClock()
+        self.revision = 0
+        """The number of changes."""
         self.kept = KeptQueues(0)
         self.purged_at_ms: dict[int, int] = {}
         self.draining: frozenset[int] = frozenset()
@@ -82,6 +84,11 @@ class KnownParts(KnownQueues):
         """Called with each part of a queue whose parts have changed."""
         self.changed: Callable[[str], object] = lambda name: None
         """Called with the name of a queue whose parts change."""
+
+    @override
+    def define(self, queue: QueueDefinition) -> QueueDefinition:
+        self.revision += 1
+        return super().define(queue)
 
     def find(self, name: QueueName) -> QueueDefinition | None:
         """The whole queue of that name, None if there is none."""

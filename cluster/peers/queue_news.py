@@ -1,0 +1,129 @@
+"""QueueNews: a process that missed changes of queues asks the host that noticed it for them.
+
+    request: names of queues, msgpack (on Channel.CATALOG, where revisions of 8 bytes come, too)
+    answer: the revision of the host's view, and the records of the queues in it
+
+A host refuses a request that was made with an older version of its queue, or for a part that is
+gone. A gateway cannot know the later one while its etcd is away, perhaps for hours, though the
+clusters serve. It asks with names: ids of parts that are gone mean nothing to anybody. The host is
+a peer with a certificate of the fleet, and had to lead a shard to refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from cluster.catalog.catalog_records import QueueName, name_of
+from cluster.peers.incoming import Call
+from cluster.peers.peer_outcomes import Refusal
+from cluster.peers.peer_settings import Channel
+from cluster.peers.transport import Transport, ask
+from visibility.contract.model import Request
+
+_NAMES_MAX = 8
+"""A request names at most three queues."""
+_WAIT_S = 2.0
+
+
+class _Told(msgspec.Struct, frozen=True, array_like=True):
+    revision: int
+    records: list[tuple[QueueName, bytes | None]]
+
+
+_decode_names = msgspec.msgpack.Decoder(list[QueueName]).decode
+_decode_told = msgspec.msgpack.Decoder(_Told).decode
+
+
+class Known(Protocol):
+    """The view of the host that is asked."""
+
+    @property
+    def revision(self) -> int:
+        """The revision that it shows."""
+
+    def records_of(self, names: Iterable[QueueName]) -> dict[QueueName, bytes | None]:
+        """See `Catalog`."""
+
+
+class Adopting(Protocol):
+    """The view of the process that asks."""
+
+    is_away: bool
+
+    def adopt(self, revision: int, records: Mapping[QueueName, bytes | None]) -> bool:
+        """See `Catalog`."""
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """See `View`."""
+
+
+def tell(known: Known, call: Call) -> None:
+    """Answer another process."""
+    try:
+        names = _decode_names(call.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        call.refuse(Refusal.UNREADABLE, f"neither a revision nor names of queues: {error}")
+        return
+    if len(names) > _NAMES_MAX:
+        call.refuse(Refusal.UNREADABLE, f"{len(names)} queues are too many")
+        return
+    told = _Told(known.revision, list(known.records_of(names).items()))
+    call.answer(msgspec.msgpack.encode(told))
+
+
+class QueueNews:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, transport: Transport, view: Adopting) -> None:
+        self._transport = transport
+        self._view = view
+        self._asking: dict[tuple[QueueName, ...], list[Callable[[], None]]] = {}
+        """Whom to call back, by the queues that are asked for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger("catalog")
+
+    @property
+    def is_behind(self) -> bool:
+        """True if the view hears of no changes, as far as it is known."""
+        return self._view.is_away
+
+    def ask(self, host: str, request: Request, then: Callable[[], None]) -> None:
+        """Ask a host for the queues of a request, and call back once the view shows them, or when
+        no more can be known in bounded time."""
+        queues = (request.queue, request.dead_letter_queue, request.destination)
+        names = tuple(sorted({name_of(queue) for queue in queues if queue is not None}))
+        waiting = self._asking.get(names)
+        if waiting is not None:
+            waiting.append(then)
+            return
+        self._asking[names] = [then]
+        task = asyncio.get_running_loop().create_task(self._ask(host, names))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, names))
+
+    def _ended(self, names: tuple[QueueName, ...], task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        for then in self._asking.pop(names, ()):  # nothing was learnt, or there is a bug
+            self._view.when_caught_up(then)
+
+    async def _ask(self, host: str, names: tuple[QueueName, ...]) -> None:
+        body = msgspec.msgpack.encode(names)
+        outcome = await ask(self._transport, host, Channel.CATALOG, body, _WAIT_S)
+        if not isinstance(outcome, bytes):
+            return
+        try:
+            told = _decode_told(outcome)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self._log.error("answer_unreadable", peer=host, error=str(error))
+            return
+        if self._view.adopt(told.revision, dict(told.records)):
+            for then in self._asking.pop(names):
+                asyncio.get_running_loop().call_soon(then)
