@@ -483,10 +483,11 @@ class Catalog(QueueView):
         written: list[QueueDefinition] = []
         for name, note in noted.items():
             decide = partial(later_parts.write_back, self, name, note)
-            if decide().entries and (queue := await self._do(decide)) is not None:
-                written.append(queue)
-            elif taken := later_parts.taken_ids(self, name, note):
+            queue = await self._do(decide) if decide().entries else None
+            if taken := later_parts.taken_ids(self, name, note):
                 self._report_taken(note, taken)
+            elif queue is not None:
+                written.append(queue)
         return written
 
     async def delete_queue(self, queue: QueueDefinition, *, force: bool = False) -> None:

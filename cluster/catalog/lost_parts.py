@@ -50,7 +50,7 @@ def give_up_parts(
     replaced = _to_replace(current, gone, left)
     first_id, last = view.highest_queue_id + 1, current.last_part
     if replaced:
-        highest = max(last, *(part.number for part in parts))
+        highest = max(current.highest_part, *(part.number for part in parts))
         last = (highest + NUMBERS_SKIPPED) // PART_STEP * PART_STEP
     new = [
         msgspec.structs.replace(

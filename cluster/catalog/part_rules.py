@@ -204,7 +204,7 @@ def _with_new(view: QueueView, current: QueueDefinition, added: NewParts) -> tup
         )
     if not {part.queue_id for part in parts} <= added.next_sequences.keys():
         raise ServiceUnavailable(f"The parts of queue {current.name} have just changed.")
-    queue_id, last = view.highest_queue_id, current.last_part
+    queue_id, last = view.highest_queue_id, current.highest_part
     for sequence in added.next_sequences.values():
         last = max(last, next_number(0, sequence) - next_number(0, 0))
     for shard in added.shards:

@@ -145,6 +145,7 @@ class KnownParts(KnownQueues):
             decision = later_parts.write_back(cast(Any, self), name, note)
             queue = decision.made()
             if queue is not None:
+                assert not later_parts.taken_ids(cast(Any, self), name, note), "ids are issued once"
                 self._apply(queue, decision)
                 written.append(queue)
         return written
