@@ -128,7 +128,7 @@ class ClusterHost(NamedTuple):
             self.transport.serve(Channel.REQUESTS, decided.service_for(role), role)
         self.transport.serve(Channel.CATALOG, RevisionBarrier(catalog).service)
         self.catalog.set_result(catalog)
-        self.ids.set_result(RaisedIds(router.ask, lambda: catalog.times_restored))
+        self.ids.set_result(RaisedIds(router.ask_leader, lambda: catalog.times_restored))
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> ClusterPoint:

@@ -144,7 +144,7 @@ class GatewayHost(NamedTuple):
             readiness=GatewayReadiness(self.fleet, self.transport),
             shown_leader_of=self.fleet.leader_of,
         )
-        self.ids.set_result(RaisedIds(router.ask, lambda: catalog.times_restored))
+        self.ids.set_result(RaisedIds(router.ask_leader, lambda: catalog.times_restored))
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> _NoPoint:

@@ -127,6 +127,8 @@ class Catalog(QueueView):
         """Shards for which it has returned."""
         self.times_restored = 0
         """Counts the times that the records may have gone back to an older state of etcd."""
+        self.on_restored: list[Callable[[], None]] = []
+        """Called then, once the view shows the records."""
         self._choose = choose
         self._has_archive = has_archive
         self._written = self._shown_by_others = 0
@@ -180,13 +182,17 @@ class Catalog(QueueView):
         self._listeners.append(listener)
 
     def _on_change(self, change: Change) -> None:
-        if change.revision < self.revision or change.revisions:  # etcd was restored, or may be
+        is_restored = change.revision < self.revision or bool(change.revisions)  # or it may be
+        if is_restored:
             self.times_restored += 1
             self._raised.clear()
         entries = dict(self._read(change.records))
         for queue_change in self.apply(change.revision, entries, change.revisions):
             for listener in self._listeners:
                 listener(queue_change)
+        if is_restored:
+            for call in self.on_restored:
+                call()
         for revision, future in self._awaited:
             if revision <= self.revision and not future.done():
                 future.set_result(None)
@@ -237,10 +243,12 @@ class Catalog(QueueView):
             is_shown = False
             with suppress(TimeoutError, ServiceUnavailable):
                 async with asyncio.timeout(_CAUGHT_UP_S):
+                    before = self.revision
                     outcome = await self._coordination.commit(Transaction({}, {}))
                     if isinstance(outcome, Done):
                         await self.shown(outcome.revision)
-                        is_shown = True
+                        # Else etcd went back, and the view shows what was before that.
+                        is_shown = outcome.revision > before or self.revision < before
             for then in waiting:
                 asyncio.get_running_loop().call_soon(then, is_shown)
 

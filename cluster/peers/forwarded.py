@@ -9,10 +9,11 @@ It never forwards a request again: the sender looks for the leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from struct import Struct
-from typing import Protocol
+from typing import Any, Protocol
 
 from auth.auth_errors import AuthError
 from cluster.encoded_requests import (
@@ -28,6 +29,7 @@ from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal, Refused
 from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
+from cluster.shards.issued_ids import is_for_leaders
 from cluster.shards.lead import Lead
 from cluster.shards.router import RefusalOf, takes_all
 from cluster.shards.shard import Shard
@@ -87,6 +89,7 @@ class ForwardedRequests:
         self._leaders = leaders
         self._view = view
         self._refusal = refusal
+        self._tasks: set[asyncio.Task[None]] = set()
         self.service = ChannelService(on_request=self._decide)
         """The service of `Channel.REQUESTS`, for the hosts of the cluster."""
 
@@ -130,6 +133,8 @@ class ForwardedRequests:
                 call.refuse(Refusal.NOT_ALLOWED, type(request.operation).__name__)
             elif bundle is not None:
                 self._submit_all(call, shard, shard.lead, bundle)
+            elif may_wait and is_for_leaders(request):
+                self._start(self._decide_abreast(call, shard, allowed))
             else:
                 self._submit(call, shard, shard.lead, request, age_ms)
 
@@ -142,6 +147,20 @@ class ForwardedRequests:
             call.answer(_NOTHING)
         else:
             self._decide(call, may_wait=False, allowed=allowed)
+
+    async def _decide_abreast(
+        self, call: Call, shard: Shard, allowed: Collection[type[Operation]] | None
+    ) -> None:
+        """Decide once etcd has what this shard knows; else the sender is to ask again."""
+        if await shard.knows_all():
+            self._decide_again(call, allowed)
+        else:
+            call.refuse(Refusal.NOT_LEADER)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _submit(self, call: Call, shard: Shard, lead: Lead, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:

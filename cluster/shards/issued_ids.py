@@ -19,7 +19,7 @@ from auth.caller import Caller
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
-from visibility.rows.row_values import NotedParts
+from visibility.rows.row_values import THE_SHARD, NotedParts
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.queues import ReadQueues
 from visibility.state.shard_state import ShardState
@@ -47,6 +47,14 @@ class SharedCatalog(Protocol):
     def highest_queue_id(self) -> int:
         """The last id that was issued, as this host's view shows it."""
 
+    @property
+    def times_restored(self) -> int:
+        """Counts the times that etcd may have gone back to an older state."""
+
+    @property
+    def on_restored(self) -> list[Callable[[], None]]:
+        """Called each time, once the view shows the records."""
+
     async def caught_up(self) -> bool:
         """Wait until the view shows all that was committed before; False if it does not soon."""
 
@@ -56,6 +64,11 @@ class SharedCatalog(Protocol):
     async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
         """Write back the parts of queues whose records are older than these notes; returns the
         queues. Raises ServiceUnavailable."""
+
+
+def is_for_leaders(request: Request) -> bool:
+    """True for the question of `RaisedIds`."""
+    return request.queue.queue_id == THE_SHARD and request.operation == _NO_QUEUES
 
 
 def known_ids(state: ShardState) -> set[int]:
@@ -122,8 +135,8 @@ class RaisedIds:
     def __init__(
         self, ask: Callable[[Request], Awaitable[Answer]], times_restored: Callable[[], int]
     ) -> None:
-        """`ask` is `Router.ask`. `times_restored` counts the times that etcd went back: since then
-        nobody has answered."""
+        """`ask` is `PeerRouter.ask_leader`. `times_restored` counts the times that etcd went back:
+        since then nobody has answered."""
         self._ask = ask
         self._times_restored = times_restored
         self._restored = times_restored()

@@ -155,6 +155,13 @@ class Lead:
             self._commit(begin(state, stamp, chain([first], missed)), stamp)
         self._plan_turn()
 
+    def check_queues(self) -> None:
+        """Have all queues checked now."""
+        now_ms = self._clock.now_ms()
+        for queue in self._state.queues.values():
+            self._state.plan_pulse(queue, now_ms)
+        self._plan_turn()
+
     def end_long_polls(self) -> None:
         """Answer every parked request now, empty, and park no more."""
         self._state.waits.is_open = False

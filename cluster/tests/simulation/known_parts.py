@@ -78,6 +78,8 @@ class KnownParts(KnownQueues):
         """Former definitions of queues that had parts, each with the time at which it ended."""
         self.unheard: set[int] = set()
         """Shards that had no leader since etcd was restored."""
+        self.are_gateways_new = False
+        """True if gateways hold requests until all were heard."""
         self.told: Callable[[QueueDefinition], object] = lambda part: None
         """Called with each part of a queue whose parts have changed."""
         self.changed: Callable[[str], object] = lambda name: None
