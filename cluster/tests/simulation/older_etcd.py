@@ -1,8 +1,8 @@
 """An operator who restores etcd from an older snapshot while queues are split, moved and shrunk.
 
-All hosts are stopped for that, as the runbook says, or go on. The older records name the parts that queues
-had then; attributes, tags and purges stay, since an older etcd may undo those. Gateways are stopped
-and started with the hosts: they hold requests until all shards have leaders.
+All hosts are stopped for that, as the runbook says, or all go on. The older records name the parts
+that queues had then; attributes, tags and purges stay, since an older etcd may undo those. Gateways
+are stopped with the hosts: they hold requests until all shards have leaders.
 """
 
 from __future__ import annotations
