@@ -28,6 +28,8 @@ from cluster.coordination.etcd_wire import NoAnswer
 _PAUSE_S = 0.1
 """Pause before a watch begins anew; doubled as long as that fails."""
 _PAUSE_S_MAX = 0.5
+_UNTOLD = -1
+"""In place of the revision of a record that the listener did not take."""
 _REPORTED_S = 0.5
 """Time in which a stream that says nothing else reports a write. Beginning anew costs little."""
 
@@ -38,10 +40,6 @@ class LostPlace(Exception):
 
 class Restored(LostPlace):
     """Revisions do not mean what they did."""
-
-
-class Compacted(LostPlace):
-    """Nor is it known whether revisions mean what they did."""
 
 
 class _Proof:
@@ -171,7 +169,7 @@ class EtcdWatch:
             on_change(change)
         except Exception:
             self._log.exception("change_not_taken", revision=change.revision)
-            self._known |= dict.fromkeys(change.records, -1)
+            self._known |= dict.fromkeys(change.records, _UNTOLD)
             return False
         return True
 
@@ -283,18 +281,25 @@ class EtcdWatch:
         """The changes since the last report, from a fresh read; None if there are none."""
         while isinstance(found := await self._read_all(), Unavailable):  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
-        is_replaced = self._client.history != self._history or found.revision < self._revision
         change = difference(self._known, found)
         self._proof.forget()
-        if isinstance(lost, Compacted) and not is_replaced and found.revision == self._revision:
-            if not change.records:
-                return None
-        if is_replaced or isinstance(lost, Restored | Compacted):
-            change = difference(dict.fromkeys(self._known, -1), found)
+        if isinstance(lost, Restored) or self._is_of_another_past(found, change):
+            change = difference(dict.fromkeys(self._known, _UNTOLD), found)
+        elif not change.records and found.revision == self._revision:
+            return None
         self._history = self._client.history
         self._revision, self._expected = found.revision, 0
         self._known = {record.key: record.revision for record in found.records}
         return change
+
+    def _is_of_another_past(self, found: Snapshot, change: Change) -> bool:
+        """True if a record was written before the last report, and was not reported."""
+        if self._client.history != self._history or found.revision < self._revision:
+            return True
+        return any(
+            revision <= self._revision and self._known.get(key) != _UNTOLD
+            for key, revision in change.revisions.items()
+        )
 
 
 def difference(known: dict[str, int], found: Snapshot) -> Change:
@@ -309,5 +314,5 @@ def difference(known: dict[str, int], found: Snapshot) -> Change:
 def _ended(answer: WatchAnswer) -> LostPlace | NoAnswer:
     """The reason of a watch that etcd ended; the stream itself stays open."""
     if answer.compact_revision:
-        return Compacted(f"changes up to {answer.compact_revision} were compacted")
+        return LostPlace(f"changes up to {answer.compact_revision} were compacted")
     return NoAnswer(answer.cancel_reason or "etcd ended a watch", was_sent=True)
