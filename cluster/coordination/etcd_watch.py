@@ -139,9 +139,9 @@ class EtcdWatch:
                         raise LostPlace("a change was not taken")
         except LostPlace as error:
             self._log.warning("watch_lost_its_place", reason=str(error))
-            change = await self._difference(error)
-            if change is not None:
-                self._report(change, on_change)
+            missed = await self._difference(error)
+            if missed is not None:
+                self._report(missed, on_change)
         except (NoAnswer, Refused) as error:
             self._client.outage.failed(self, str(error))
             await asyncio.sleep(self._pause_s)
