@@ -58,6 +58,7 @@ from visibility.contract.length import parts_without_room
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import (
+    GONE_MS,
     HASH_BITS,
     PARTS_MAX,
     GonePart,
@@ -67,8 +68,6 @@ from visibility.contract.queue_parts import (
     next_number,
 )
 
-GONE_MS = (14 * 86_400 + 12 * 3_600) * 1_000
-"""Time for which a handle may name a part that is gone: the greatest retention, and a lease."""
 _GONE_MAX = 500
 """Parts that are remembered for that, so that a record stays small."""
 

@@ -9,11 +9,10 @@ It never forwards a request again: the sender looks for the leader.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from struct import Struct
-from typing import Any, Protocol
+from typing import Protocol
 
 from auth.auth_errors import AuthError
 from cluster.encoded_requests import (
@@ -89,7 +88,6 @@ class ForwardedRequests:
         self._leaders = leaders
         self._view = view
         self._refusal = refusal
-        self._tasks: set[asyncio.Task[None]] = set()
         self.service = ChannelService(on_request=self._decide)
         """The service of `Channel.REQUESTS`, for the hosts of the cluster."""
 
@@ -134,7 +132,7 @@ class ForwardedRequests:
             elif bundle is not None:
                 self._submit_all(call, shard, shard.lead, bundle)
             elif may_wait and is_for_leaders(request):
-                self._start(self._decide_abreast(call, shard, allowed))
+                shard.when_knows_all(partial(self._decide_if_known, call, allowed))
             else:
                 self._submit(call, shard, shard.lead, request, age_ms)
 
@@ -148,19 +146,14 @@ class ForwardedRequests:
         else:
             self._decide(call, may_wait=False, allowed=allowed)
 
-    async def _decide_abreast(
-        self, call: Call, shard: Shard, allowed: Collection[type[Operation]] | None
+    def _decide_if_known(
+        self, call: Call, allowed: Collection[type[Operation]] | None, knows_all: bool
     ) -> None:
-        """Decide once etcd has what this shard knows; else the sender is to ask again."""
-        if await shard.knows_all():
+        """Decide once etcd has what the shard knows; else the sender is to ask again."""
+        if knows_all:
             self._decide_again(call, allowed)
         else:
             call.refuse(Refusal.NOT_LEADER)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _submit(self, call: Call, shard: Shard, lead: Lead, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:

@@ -11,7 +11,7 @@ failed is abandoned and opened anew, until that works or the shard is to stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -96,6 +96,7 @@ class Shard:
         """Compares what it knows with an etcd that was restored while it leads."""
         self._is_compared = True
         """False until that is done; whoever begins to lead has done it."""
+        self._asking: set[asyncio.Task[bool]] = set()
         self._broken: Store | None = None
         """The store that failed, until it is abandoned."""
         self._reopening: asyncio.Task[None] | None = None
@@ -379,6 +380,17 @@ class Shard:
         if not self._is_compared and self._comparing is not None:
             await asyncio.wait([self._comparing], timeout=_COMPARED_S)
         return self._is_compared and self.lead is not None
+
+    def when_knows_all(self, then: Callable[[bool], None]) -> None:
+        """Call back with that."""
+        task = asyncio.create_task(self.knows_all())
+        self._asking.add(task)
+
+        def done(task: asyncio.Task[bool]) -> None:
+            self._asking.discard(task)
+            then(not task.cancelled() and task.exception() is None and task.result())
+
+        task.add_done_callback(done)
 
     def on_deposed(self) -> None:
         """See `Leader`. Drop memory; what is not released is refused."""
