@@ -144,32 +144,47 @@ class RaisedIds:
         """Shards whose leader has answered."""
         self._refused_until_s = 0.0
 
-    async def wait(self, shards: Iterable[int]) -> None:
-        """Wait for the leaders of these shards that have not answered yet. Raises
-        ServiceUnavailable if one does not while the router holds the request."""
+    def unheard(self, shards: Iterable[int]) -> set[int]:
+        """Those of these shards that have not answered."""
         restored = self._times_restored()
         if restored != self._restored:
             self._restored = restored
             self._answered.clear()
-        for shard in sorted(set(shards) - self._answered):
-            request = Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids")
-            await self._ask(request)
-            if self._times_restored() != restored:
-                raise ServiceUnavailable()  # etcd went back meanwhile: ask all again
-            self._answered.add(shard)
+        return set(shards) - self._answered
+
+    async def wait(self, shards: Iterable[int]) -> None:
+        """Wait for the leaders of these shards that have not answered yet. Raises
+        ServiceUnavailable if one does not while the router holds the request."""
+        for shard in sorted(self.unheard(shards)):
+            await self._hear(shard)
+
+    async def ask_all(self, shards: Iterable[int]) -> None:
+        """Ask those that have not answered, once each: whoever changes parts then waits less."""
+        asked = map(self._hear, sorted(self.unheard(shards)))
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, ServiceUnavailable):
+                raise answer
+
+    async def _hear(self, shard: int) -> None:
+        restored = self._times_restored()
+        await self._ask(Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids"))
+        if self._times_restored() != restored or self._restored != restored:
+            raise ServiceUnavailable()  # etcd went back meanwhile: ask all again
+        self._answered.add(shard)
 
     async def wait_for_all(self, shards: Iterable[int]) -> None:
         """The same before parts are changed. Once refused, it is for a minute without a question,
         so that a planner does not wait for a shard that is away with each of its plans."""
         loop, numbers = asyncio.get_running_loop(), set(shards)
-        silent = min(numbers - self._answered, default=None)
+        silent = min(self.unheard(numbers), default=None)
         if silent is not None and loop.time() < self._refused_until_s:
             raise ServiceUnavailable(_not_heard(silent))
         try:
             await self.wait(numbers)
         except ServiceUnavailable as error:
             self._refused_until_s = loop.time() + _REFUSED_S
-            raise ServiceUnavailable(_not_heard(min(numbers - self._answered))) from error
+            silent = min(self.unheard(numbers), default=-1)
+            raise ServiceUnavailable(_not_heard(silent)) from error
 
 
 def _not_heard(shard: int) -> str:
