@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,26 @@ def test_new_queues_have_no_messages_of_those_that_etcd_does_not_know(
     assert any("queue_ids_raised" in log for log in logs)
 
 
+def _runs(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def without_etcd(cluster: ClusterProcess) -> Iterator[None]:
+    """Hosts go on, and etcd is down meanwhile."""
+    parts = cluster.parts
+    with parts.not_starting(cluster.pid):
+        pids = {member: parts.signal(member, signal.SIGKILL) for member in MEMBERS}
+        eventually(lambda: not any(map(_runs, pids.values())))
+        yield
+    for member, pid in pids.items():
+        parts.wait_for_another(member, pid)
+    parts.wait_until_all_are_ready()
+
+
 SPLIT, MOVED = "split", "moved"
 PARTS, MESSAGES = 3, 30
 
@@ -159,6 +181,35 @@ def test_queues_that_were_split_and_moved_later_lose_no_message(cluster: Cluster
     logs = [(cluster.data / f"{host}.log").read_text() for host in HOSTS]
     assert any("parts_written_back" in log for log in logs)
 
+    _fleet(cluster, "split", SPLIT, "--parts", str(PARTS + 1))
+    bodies = _send(client, SPLIT)
+    assert _served(client, SPLIT, bodies) == bodies
+
+
+def test_hosts_that_go_on_while_etcd_is_restored_serve_all_messages(
+    cluster: ClusterProcess,
+) -> None:
+    client = _client(cluster, "a")
+    for name in (SPLIT, MOVED):
+        client.create_queue(QueueName=name, Attributes=UNSEALED)
+    before = {name: _send(client, name) for name in (SPLIT, MOVED)}
+    with without_etcd(cluster):
+        keep_snapshot(cluster)
+
+    _fleet(cluster, "split", SPLIT, "--parts", str(PARTS))
+    ((_, shard, _),) = _parts(cluster, MOVED)
+    _fleet(cluster, "move", MOVED, "--shard", str((shard + 1) % 3))
+    sent = {name: before[name] | _send(client, name) for name in (SPLIT, MOVED)}
+    parts = {name: _parts(cluster, name) for name in (SPLIT, MOVED)}
+    with without_etcd(cluster):
+        restore_snapshot(cluster)
+
+    eventually(lambda: {name: _parts(cluster, name) for name in sent} == parts)
+    for name, bodies in sent.items():
+        assert _served(client, name, bodies) == bodies
+    logs = [(cluster.data / f"{host}.log").read_text() for host in HOSTS]
+    assert any("parts_written_back" in log for log in logs)
+    eventually(lambda: not _fleet(cluster, "status")["problems"])
     _fleet(cluster, "split", SPLIT, "--parts", str(PARTS + 1))
     bodies = _send(client, SPLIT)
     assert _served(client, SPLIT, bodies) == bodies

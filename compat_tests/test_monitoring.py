@@ -24,7 +24,7 @@ CHECKOUT = Path(__file__).parent.parent
 DEPLOY = CHECKOUT / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
 DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
-OF_A_CLUSTER = re.compile(r"holdfast_(replica|peer|outbox|manager|cluster)_|etcd_")
+OF_A_CLUSTER = re.compile(r"holdfast_(replica|peer|outbox|manager|cluster|parts_unheard)_|etcd_")
 """Metrics that a single host lacks: `test_cluster.py` and `test_fleet_plan.py` look for them."""
 _NAMES = re.compile(r"\b((?:holdfast|process|etcd)_\w+)(?:\{([^}]*)\})?")
 _MATCHERS = re.compile(r'(\w+)(=~|=)"([^"]*)"')

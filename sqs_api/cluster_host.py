@@ -33,7 +33,7 @@ from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.backup_points import ClusterPoint, OtherCluster
-from sqs_api.admin.cluster_metrics import ClusterMetrics
+from sqs_api.admin.cluster_metrics import ClusterMetrics, UnheardShards
 from sqs_api.admin.cluster_pages import ClusterPages
 from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.quiesce import ACTION, Quiesce, QuiescedHost
@@ -47,6 +47,8 @@ from storage.engines.store_options import StoreOptions
 
 _CERTIFICATES_CHECK_S = 5.0
 _BALANCE_CHECK_S = 1.0
+_HEAR_S = 5.0
+"""Time after which shards that have not answered are asked again."""
 _IDLE_CHECK_S = 60.0
 """Time after which a connection to another cluster that nobody uses is closed, at least."""
 
@@ -87,7 +89,18 @@ class ClusterHost(NamedTuple):
 
     async def all_heard(self) -> None:
         """See `RaisedIds`: of all shards of the fleet."""
-        await (await self.ids).wait_for_all(chain.from_iterable(self._clusters().values()))
+        await (await self.ids).wait_for_all(self._shards())
+
+    async def hear_shards(self) -> None:
+        """Ask the shards that have not answered yet."""
+        await self.ids.result().ask_all(self._shards())
+
+    def unheard(self) -> set[int]:
+        """The shards that parts cannot be changed for want of; the router is known."""
+        return self.ids.result().unheard(self._shards())
+
+    def _shards(self) -> list[int]:
+        return list(chain.from_iterable(self._clusters().values()))
 
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shards for a new queue: those of the only cluster in turn, else one of a cluster of
@@ -130,7 +143,7 @@ class ClusterHost(NamedTuple):
         barrier = RevisionBarrier(catalog, partial(tell, catalog))
         self.transport.serve(Channel.CATALOG, barrier.service)
         self.catalog.set_result(catalog)
-        self.ids.set_result(RaisedIds(router.ask, lambda: catalog.times_restored))
+        self.ids.set_result(RaisedIds(router.ask_leader, lambda: catalog.times_restored))
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> ClusterPoint:
@@ -186,8 +199,9 @@ class ClusterHost(NamedTuple):
                     lambda: [s for numbers in joined.fleet.founded.values() for s in numbers],
                 ),
             },
-            metrics=(ClusterMetrics(stores.reports, certificate),),
+            metrics=(ClusterMetrics(stores.reports, certificate), UnheardShards(self.unheard)),
             periodic=(
+                Every(_HEAR_S, self.hear_shards, first_s=1.0),
                 Every(_CERTIFICATES_CHECK_S, self.transport.reload),
                 Every(_BALANCE_CHECK_S, self.balance.tick),
                 Every(_IDLE_CHECK_S, self.transport.close_idle),
@@ -205,6 +219,7 @@ class ClusterHost(NamedTuple):
             joined.leaders,
             self.catalog.result(),
             joined.root,
+            self.unheard,
         )
 
     async def connect(self) -> None:

@@ -38,6 +38,7 @@ from cluster.peers.transport import Transport
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from sqs_api.admin.cluster_metrics import UnheardShards
 from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
@@ -55,6 +56,8 @@ _PEERS = PeerSettings()
 _SAVE_S = 10.0
 _IDLE_CHECK_S = 60.0
 _REGISTER_S = 1.0
+_HEAR_S = 5.0
+"""Time after which shards that have not answered are asked again."""
 
 
 class _NoStores:
@@ -116,7 +119,18 @@ class GatewayHost(NamedTuple):
 
     async def all_heard(self) -> None:
         """See `RaisedIds`: of all shards of the fleet."""
-        await (await self.ids).wait_for_all(chain.from_iterable(self.fleet.founded.values()))
+        await (await self.ids).wait_for_all(self._shards())
+
+    async def hear_shards(self) -> None:
+        """Ask the shards that have not answered yet."""
+        await self.ids.result().ask_all(self._shards())
+
+    def unheard(self) -> set[int]:
+        """The shards that parts cannot be changed for want of; the router is known."""
+        return self.ids.result().unheard(self._shards())
+
+    def _shards(self) -> list[int]:
+        return list(chain.from_iterable(self.fleet.founded.values()))
 
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shard for a new queue."""
@@ -146,7 +160,7 @@ class GatewayHost(NamedTuple):
             shown_leader_of=self.fleet.leader_of,
             news=QueueNews(self.transport, catalog),
         )
-        self.ids.set_result(RaisedIds(router.ask, lambda: catalog.times_restored))
+        self.ids.set_result(RaisedIds(router.ask_leader, lambda: catalog.times_restored))
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> _NoPoint:
@@ -157,7 +171,9 @@ class GatewayHost(NamedTuple):
     def feature(self) -> Feature:
         """Repeated work."""
         return Feature(
+            metrics=(UnheardShards(self.unheard),),
             periodic=(
+                Every(_HEAR_S, self.hear_shards, first_s=1.0),
                 Every(_SAVE_S, self.records.save, first_s=0.0),
                 Every(_IDLE_CHECK_S, self.transport.close_idle),
                 Every(_REGISTER_S, self._register, first_s=0.0),

@@ -137,6 +137,8 @@ class Catalog(QueueView):
         """Shards for which it has returned."""
         self.times_restored = 0
         """Counts the times that the records may have gone back to an older state of etcd."""
+        self.on_restored: list[Callable[[], None]] = []
+        """Called then, once the view shows the records."""
         self._choose = choose
         self._has_archive = has_archive
         self._written = self._shown_by_others = 0
@@ -194,7 +196,7 @@ class Catalog(QueueView):
         self._listeners.append(listener)
 
     def _on_change(self, change: Change) -> None:
-        is_restored = change.revision < self.revision or bool(change.revisions)  # or may be
+        is_restored = change.revision < self.revision or bool(change.revisions)  # or it may be
         if is_restored:
             self.times_restored += 1
             self._raised.clear()
@@ -204,6 +206,9 @@ class Catalog(QueueView):
         for queue_change in self.apply(change.revision, entries, change.revisions):
             for listener in self._listeners:
                 listener(queue_change)
+        if is_restored:
+            for call in self.on_restored:
+                call()
         for revision, future in self._awaited:
             if revision <= self.revision and not future.done():
                 future.set_result(None)
@@ -251,14 +256,17 @@ class Catalog(QueueView):
         """Commit nothing, and wait for the report of that: it comes behind all before it."""
         while self._catching_up:
             waiting, self._catching_up = self._catching_up, []
-            is_shown = False
+            is_shown, is_away = False, True
             with suppress(TimeoutError, ServiceUnavailable):
                 async with asyncio.timeout(_AWAY_S if self.is_away else _CAUGHT_UP_S):
+                    before = self.revision
                     outcome = await self._coordination.commit(Transaction({}, {}))
                     if isinstance(outcome, Done):
                         await self.shown(outcome.revision)
-                        is_shown = True
-            self.is_away = not is_shown
+                        is_away = False
+                        # Else etcd went back, and the view shows what was before that.
+                        is_shown = outcome.revision > before or self.revision < before
+            self.is_away = is_away
             for then in waiting:
                 asyncio.get_running_loop().call_soon(then, is_shown)
 
@@ -523,10 +531,11 @@ class Catalog(QueueView):
         written: list[QueueDefinition] = []
         for name, note in noted.items():
             decide = partial(later_parts.write_back, self, name, note)
-            if decide().entries and (queue := await self._do(decide)) is not None:
-                written.append(queue)
-            elif taken := later_parts.taken_ids(self, name, note):
+            queue = await self._do(decide) if decide().entries else None
+            if taken := later_parts.taken_ids(self, name, note):
                 self._report_taken(note, taken)
+            elif queue is not None:
+                written.append(queue)
         return written
 
     async def delete_queue(self, queue: QueueDefinition, *, force: bool = False) -> None:

@@ -9,9 +9,9 @@ Attributes and tags stay those of the record. It gets the version in which the p
 shard that noted still later ones writes those. So all shards together arrive at the latest list, in
 whatever order they get leaders.
 
-Nothing is written if another queue has the id of one of the parts meanwhile: it was made in another
-cluster before the first of these shards got a leader. Its messages are served, those of the later
-parts are not.
+They are not written if another queue has the id of one of the parts meanwhile: it was made in
+another cluster before the first of these shards got a leader. Its messages are served, those of the
+later parts are not. The record skips their numbers, which receipt handles may name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from visibility.rules.noted_parts import name_of_note, parts_of
 
 
 def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
-    """The queue with the parts that a shard noted; nothing if they are not later than those of its
-    record, if it has none, or if other queues have their ids."""
+    """The queue with the parts that a shard noted, or without their numbers if other queues have
+    their ids; nothing if they are not later than those of its record, or if it has none."""
     queue = _older(view, name, noted)
-    if queue is None or _taken(view, name, noted):
+    if queue is None:
         return Decision({})
+    if _taken(view, name, noted):
+        return _skipping(queue, noted.last_part)
     changed = msgspec.structs.replace(
         queue,
         queue_id=noted.queue_id,
@@ -47,6 +49,13 @@ def write_back(view: QueueView, name: bytes, noted: NotedParts) -> Decision:
     if highest > view.highest_queue_id:
         entries[LAST_ID] = highest
     return Decision(entries, changed.queue_id)
+
+
+def _skipping(queue: QueueDefinition, number: int) -> Decision:
+    if queue.highest_part >= number:
+        return Decision({})
+    changed = msgspec.structs.replace(queue, version=queue.version + 1, skipped_part=number)
+    return Decision({queue_key(name_of(queue)): changed}, queue.queue_id)
 
 
 def taken_ids(view: QueueView, name: bytes, noted: NotedParts) -> list[int]:

@@ -22,11 +22,16 @@ from cluster.catalog.catalog_records import (
     name_of,
     queue_key,
 )
-from cluster.catalog.part_rules import GONE_MS
 from cluster.catalog.queue_rules import Decision
 from cluster.catalog.queue_view import QueueView
 from visibility.contract.model import QueueDefinition
-from visibility.contract.queue_parts import NUMBERS_SKIPPED, PART_STEP, GonePart, Part
+from visibility.contract.queue_parts import (
+    GONE_MS,
+    NUMBERS_SKIPPED,
+    PART_STEP,
+    GonePart,
+    Part,
+)
 
 
 def give_up_parts(
@@ -50,7 +55,7 @@ def give_up_parts(
     replaced = _to_replace(current, gone, left)
     first_id, last = view.highest_queue_id + 1, current.last_part
     if replaced:
-        highest = max(last, *(part.number for part in parts))
+        highest = max(current.highest_part, *(part.number for part in parts))
         last = (highest + NUMBERS_SKIPPED) // PART_STEP * PART_STEP
     new = [
         msgspec.structs.replace(

@@ -58,6 +58,7 @@ from visibility.contract.length import parts_without_room
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import (
+    GONE_MS,
     HASH_BITS,
     PARTS_MAX,
     GonePart,
@@ -67,8 +68,6 @@ from visibility.contract.queue_parts import (
     next_number,
 )
 
-GONE_MS = (14 * 86_400 + 12 * 3_600) * 1_000
-"""Time for which a handle may name a part that is gone: the greatest retention, and a lease."""
 _GONE_MAX = 500
 """Parts that are remembered for that, so that a record stays small."""
 
@@ -204,7 +203,7 @@ def _with_new(view: QueueView, current: QueueDefinition, added: NewParts) -> tup
         )
     if not {part.queue_id for part in parts} <= added.next_sequences.keys():
         raise ServiceUnavailable(f"The parts of queue {current.name} have just changed.")
-    queue_id, last = view.highest_queue_id, current.last_part
+    queue_id, last = view.highest_queue_id, current.highest_part
     for sequence in added.next_sequences.values():
         last = max(last, next_number(0, sequence) - next_number(0, 0))
     for shard in added.shards:

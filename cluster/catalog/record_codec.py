@@ -46,6 +46,7 @@ class StoredQueue(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[Part, ...] = ()
     last_part: int = 0
     gone: tuple[GonePart, ...] = ()
+    skipped_part: int = 0
 
     def places(self) -> dict[int, int]:
         """The shards of all its parts, by queue id. Raises CatalogUnreadable for none."""

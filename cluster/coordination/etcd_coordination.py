@@ -89,6 +89,7 @@ class EtcdCoordination:
         self._patience_s = silence_s * (1 - _SPREAD * (entropy.bits128() % 1000) / 1000)
         self._page = page
         self._process = f"{entropy.bits128():032x}"
+        self._touches = 0
         self._owner: EtcdCoordination | None = None
         self._parts: list[EtcdCoordination] = []
         self._touching: tuple[frozenset[bytes], asyncio.Task[int | NoAnswer | Refused]] | None = (
@@ -293,10 +294,11 @@ class EtcdCoordination:
             yield from part._watched_marks()
 
     async def _write(self, marks: Iterable[bytes]) -> int | NoAnswer | Refused:
-        """The revision at which these marks were written."""
+        """The revision at which these marks were written, with a value that is written once."""
+        self._touches += 1
+        value = f"{self._process} {self._touches}".encode()
         steps = [
-            etcd_messages.Step(request_put=etcd_messages.Put(mark, self._process.encode()))
-            for mark in sorted(marks)
+            etcd_messages.Step(request_put=etcd_messages.Put(mark, value)) for mark in sorted(marks)
         ]
         message, deadline = etcd_messages.Txn([], steps, []), Deadline(self._silence_s)
         kind = etcd_messages.TxnAnswer

@@ -4,13 +4,17 @@ It stays on one member until that ends the stream or falls silent. A silent stre
 write, which it must report soon: a member that is cut off keeps a watch open without a word. So is
 one that does not report a write of which this process knows. Where etcd no longer has the changes
 that were missed, all records are read and the difference is reported.
+
+A stream begins with what the last one ended with, so that an etcd that was restored is noticed
+although it got as far again: from the latest write of a writer's key on, whose value nobody writes
+twice, all events must be the same (`_Proof`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio import FIRST_COMPLETED
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import groupby
 
@@ -24,12 +28,55 @@ from cluster.coordination.etcd_wire import NoAnswer
 _PAUSE_S = 0.1
 """Pause before a watch begins anew; doubled as long as that fails."""
 _PAUSE_S_MAX = 0.5
+_UNTOLD = -1
+"""In place of the revision of a record that the listener did not take."""
 _REPORTED_S = 0.5
 """Time in which a stream that says nothing else reports a write. Beginning anew costs little."""
 
 
 class LostPlace(Exception):
     """etcd cannot say what changed since; a read can."""
+
+
+class Restored(LostPlace):
+    """Revisions do not mean what they did."""
+
+
+class _Proof:
+    """The events since the latest write that is like no other, by revision. Who has them has all
+    that came before, too."""
+
+    def __init__(self, is_unlike_others: Callable[[Event], bool]) -> None:
+        self._is_unlike_others = is_unlike_others
+        self._known: list[tuple[int, list[_Told]]] = []
+        self._awaited: list[tuple[int, list[_Told]]] = []
+        """Those that the present stream must repeat, in reverse."""
+
+    def forget(self) -> None:
+        self._known = []
+
+    def begin(self, after: int) -> int:
+        """The revision from which the next stream begins; the last one ended with `after`."""
+        self._awaited = self._known[::-1]
+        return self._known[0][0] if self._known else after + 1
+
+    def check(self, revision: int, events: Sequence[Event], *, is_new: bool) -> None:
+        """Raises Restored if these are not the events that must come."""
+        told = [(each.type, each.kv.key, each.kv.value) for each in events]
+        if is_new:
+            if self._awaited:
+                raise Restored("etcd was restored, and has got as far again")
+            if len(self._known) >= _PROOF_MAX or any(map(self._is_unlike_others, events)):
+                self._known = []
+            if self._known or any(map(self._is_unlike_others, events)):
+                self._known.append((revision, told))
+        elif not self._awaited or self._awaited.pop() != (revision, told):
+            raise Restored("etcd was restored, and others wrote what came then")
+
+
+_Told = tuple[str, bytes, bytes]
+_PROOF_MAX = 1_000
+"""Revisions of a proof; without one an etcd that got as far again is not noticed."""
 
 
 class EtcdWatch:
@@ -67,6 +114,7 @@ class EtcdWatch:
         """When the stream last said something, on the loop's clock."""
         self._history = 0
         self._pause_s = _PAUSE_S
+        self._proof = _Proof(self._is_writers)
         self._known: dict[str, int] = {}
         """Revisions of all records as they were reported."""
         self._log = structlog.get_logger("etcd")
@@ -91,7 +139,9 @@ class EtcdWatch:
                         raise LostPlace("a change was not taken")
         except LostPlace as error:
             self._log.warning("watch_lost_its_place", reason=str(error))
-            self._report(await self._difference(), on_change)
+            missed = await self._difference(error)
+            if missed is not None:
+                self._report(missed, on_change)
         except (NoAnswer, Refused) as error:
             self._client.outage.failed(self, str(error))
             await asyncio.sleep(self._pause_s)
@@ -119,7 +169,7 @@ class EtcdWatch:
             on_change(change)
         except Exception:
             self._log.exception("change_not_taken", revision=change.revision)
-            self._known |= dict.fromkeys(change.records, -1)
+            self._known |= dict.fromkeys(change.records, _UNTOLD)
             return False
         return True
 
@@ -128,7 +178,8 @@ class EtcdWatch:
     async def _changes(self) -> AsyncGenerator[Change]:
         """Changes from one stream. Raises LostPlace, NoAnswer, Refused."""
         end = prefix_end(self._prefix)
-        watched = WatchFrom(self._prefix, end, self._revision + 1, progress_notify=True)
+        begin = self._proof.begin(self._revision)
+        watched = WatchFrom(self._prefix, end, begin, progress_notify=True)
         lines = self._client.watch(Watch(watched), self._silence_s)
         async with aclosing(lines):
             while True:
@@ -152,7 +203,7 @@ class EtcdWatch:
         """A member that has not got as far will; an etcd that was restored will not. Raises
         LostPlace, NoAnswer, Refused."""
         if revision < self._revision and await self._touch() < self._revision:
-            raise LostPlace("etcd was restored")
+            raise Restored("etcd was restored")
 
     async def _next(self, lines: AsyncIterator[WatchAnswer]) -> WatchAnswer:
         """The next line; a silent stream must report a write. Raises NoAnswer, Refused."""
@@ -201,9 +252,14 @@ class EtcdWatch:
         A line without events is a progress notification. Its revision is not taken over: etcd sent
         some ahead of events (etcd-io/etcd#15220). A write that the stream reports is proof.
         """
-        for revision, events in groupby(answer.events, lambda event: event.kv.mod_revision):
-            if revision > self._revision:
+        for revision, grouped in groupby(answer.events, lambda event: event.kv.mod_revision):
+            events, is_new = list(grouped), revision > self._revision
+            self._proof.check(revision, events, is_new=is_new)
+            if is_new:
                 yield self._change(revision, events)
+
+    def _is_writers(self, event: Event) -> bool:
+        return event.type != "DELETE" and self._key_of(event.kv.key) is None
 
     def _change(self, revision: int, events: Iterable[Event]) -> Change:
         records: dict[str, bytes | None] = {}
@@ -221,17 +277,29 @@ class EtcdWatch:
 
     # -- without a stream --------------------------------------------------------------------------
 
-    async def _difference(self) -> Change:
-        """The changes since the last report, from a fresh read."""
+    async def _difference(self, lost: LostPlace) -> Change | None:
+        """The changes since the last report, from a fresh read; None if there are none."""
         while isinstance(found := await self._read_all(), Unavailable):  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
-        is_replaced = self._client.history != self._history or found.revision < self._revision
-        known = dict.fromkeys(self._known, -1) if is_replaced else self._known
-        change = difference(known, found)
+        change = difference(self._known, found)
+        self._proof.forget()
+        if isinstance(lost, Restored) or self._is_of_another_past(found, change):
+            change = difference(dict.fromkeys(self._known, _UNTOLD), found)
+        elif not change.records and found.revision == self._revision:
+            return None
         self._history = self._client.history
         self._revision, self._expected = found.revision, 0
         self._known = {record.key: record.revision for record in found.records}
         return change
+
+    def _is_of_another_past(self, found: Snapshot, change: Change) -> bool:
+        """True if a record was written before the last report, and was not reported."""
+        if self._client.history != self._history or found.revision < self._revision:
+            return True
+        return any(
+            revision <= self._revision and self._known.get(key) != _UNTOLD
+            for key, revision in change.revisions.items()
+        )
 
 
 def difference(known: dict[str, int], found: Snapshot) -> Change:

@@ -103,6 +103,8 @@ class Planner:
         self._now_ms = now_ms
         self._history = LoadHistory(window_ms)
         self._parts_before = 0
+        self._taken: dict[str, int] = {}
+        """The taking of the key under which it counts windows."""
         self._last: Plan | None = None
         self._said: dict[tuple[str, ...], int] = {}
         """The time from which on each may be said again."""
@@ -133,6 +135,7 @@ class Planner:
         if isinstance(fleet, Unavailable) or isinstance(loads, Unavailable):
             await self.hear_nothing()
             return
+        self._count_anew()
         now_ms = self._now_ms()
         self._history.observe(fleet.clusters, loads, now_ms, fleet.name_of)
         if self._history.deaf >= DEAF_WINDOWS:
@@ -150,9 +153,16 @@ class Planner:
         """A window in which the records could not be read: there is no plan, and after some of them
         another process may fare better."""
         self._last = None
+        self._count_anew()
         self._history.deaf += 1
         if self._history.deaf >= DEAF_WINDOWS:
             await self._give_up()
+
+    def _count_anew(self) -> None:
+        """Windows before the last taking of the key are not in a row with those since."""
+        if self._taken != self._key.conditions:
+            self._taken = self._key.conditions
+            self._history.deaf = 0
 
     async def _give_up(self) -> None:
         self._last = None

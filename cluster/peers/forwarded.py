@@ -49,6 +49,7 @@ from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Reason, Refusal, Refused
 from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
+from cluster.shards.issued_ids import is_for_leaders
 from cluster.shards.lead import Lead, TurnBatching
 from cluster.shards.router import RefusalOf, takes_all
 from cluster.shards.shard import Shard
@@ -169,6 +170,8 @@ class ForwardedRequests:
                 call.refuse(Refusal.NOT_ALLOWED, type(request.operation).__name__)
             elif bundle is not None:
                 self._submit_all(call, shard, shard.lead, bundle)
+            elif may_wait and is_for_leaders(request):
+                shard.when_knows_all(partial(self._decide_if_known, call, allowed))
             else:
                 self._submit(call, shard, shard.lead, request, age_ms)
 
@@ -186,6 +189,15 @@ class ForwardedRequests:
             call.answer(_NOTHING)
         else:
             self._decide(call, may_wait=False, allowed=allowed)
+
+    def _decide_if_known(
+        self, call: Call, allowed: Collection[type[Operation]] | None, knows_all: bool
+    ) -> None:
+        """Decide once etcd has what the shard knows; else the sender is to ask again."""
+        if knows_all:
+            self._decide_again(call, allowed)
+        else:
+            call.refuse(Refusal.NOT_LEADER)
 
     def _submit(self, call: Call, shard: Shard, lead: Lead, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:

@@ -326,6 +326,13 @@ class PeerRouter(Router):
         operation = msgspec.structs.replace(ticket.request.operation, wait_time_seconds=left_s)
         return msgspec.structs.replace(ticket.request, operation=operation)
 
+    async def ask_leader(self, request: Request) -> Answer:
+        """Ask whoever leads, once etcd has what its shard knows. Raises ServiceUnavailable."""
+        shard = self.shards.get(request.queue.shard)
+        if shard is not None and shard.ready and not await shard.knows_all():
+            raise ServiceUnavailable()
+        return await self.ask(request)
+
     @override
     async def ask_here(self, request: Request) -> Answer:
         if request.queue.shard not in self.shards:

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from cluster.catalog.catalog_records import QueueName, name_of
-from cluster.peers.incoming import Call
+from cluster.peers.link import Call
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask

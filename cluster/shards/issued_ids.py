@@ -19,7 +19,7 @@ from auth.caller import Caller
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
-from visibility.rows.row_values import NotedParts
+from visibility.rows.row_values import THE_SHARD, NotedParts
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.queues import ReadQueues
 from visibility.state.shard_state import ShardState
@@ -47,6 +47,14 @@ class SharedCatalog(Protocol):
     def highest_queue_id(self) -> int:
         """The last id that was issued, as this host's view shows it."""
 
+    @property
+    def times_restored(self) -> int:
+        """Counts the times that etcd may have gone back to an older state."""
+
+    @property
+    def on_restored(self) -> list[Callable[[], None]]:
+        """Called each time, once the view shows the records."""
+
     async def caught_up(self) -> bool:
         """Wait until the view shows all that was committed before; False if it does not soon."""
 
@@ -56,6 +64,11 @@ class SharedCatalog(Protocol):
     async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
         """Write back the parts of queues whose records are older than these notes; returns the
         queues. Raises ServiceUnavailable."""
+
+
+def is_for_leaders(request: Request) -> bool:
+    """True for the question of `RaisedIds`."""
+    return request.queue.queue_id == THE_SHARD and request.operation == _NO_QUEUES
 
 
 def known_ids(state: ShardState) -> set[int]:
@@ -122,8 +135,8 @@ class RaisedIds:
     def __init__(
         self, ask: Callable[[Request], Awaitable[Answer]], times_restored: Callable[[], int]
     ) -> None:
-        """`ask` is `Router.ask`. `times_restored` counts the times that etcd went back: since then
-        nobody has answered."""
+        """`ask` is `PeerRouter.ask_leader`. `times_restored` counts the times that etcd went back:
+        since then nobody has answered."""
         self._ask = ask
         self._times_restored = times_restored
         self._restored = times_restored()
@@ -131,32 +144,47 @@ class RaisedIds:
         """Shards whose leader has answered."""
         self._refused_until_s = 0.0
 
-    async def wait(self, shards: Iterable[int]) -> None:
-        """Wait for the leaders of these shards that have not answered yet. Raises
-        ServiceUnavailable if one does not while the router holds the request."""
+    def unheard(self, shards: Iterable[int]) -> set[int]:
+        """Those of these shards that have not answered."""
         restored = self._times_restored()
         if restored != self._restored:
             self._restored = restored
             self._answered.clear()
-        for shard in sorted(set(shards) - self._answered):
-            request = Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids")
-            await self._ask(request)
-            if self._times_restored() != restored:
-                raise ServiceUnavailable()  # etcd went back meanwhile: ask all again
-            self._answered.add(shard)
+        return set(shards) - self._answered
+
+    async def wait(self, shards: Iterable[int]) -> None:
+        """Wait for the leaders of these shards that have not answered yet. Raises
+        ServiceUnavailable if one does not while the router holds the request."""
+        for shard in sorted(self.unheard(shards)):
+            await self._hear(shard)
+
+    async def ask_all(self, shards: Iterable[int]) -> None:
+        """Ask those that have not answered, once each: whoever changes parts then waits less."""
+        asked = map(self._hear, sorted(self.unheard(shards)))
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, ServiceUnavailable):
+                raise answer
+
+    async def _hear(self, shard: int) -> None:
+        restored = self._times_restored()
+        await self._ask(Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids"))
+        if self._times_restored() != restored or self._restored != restored:
+            raise ServiceUnavailable()  # etcd went back meanwhile: ask all again
+        self._answered.add(shard)
 
     async def wait_for_all(self, shards: Iterable[int]) -> None:
         """The same before parts are changed. Once refused, it is for a minute without a question,
         so that a planner does not wait for a shard that is away with each of its plans."""
         loop, numbers = asyncio.get_running_loop(), set(shards)
-        silent = min(numbers - self._answered, default=None)
+        silent = min(self.unheard(numbers), default=None)
         if silent is not None and loop.time() < self._refused_until_s:
             raise ServiceUnavailable(_not_heard(silent))
         try:
             await self.wait(numbers)
         except ServiceUnavailable as error:
             self._refused_until_s = loop.time() + _REFUSED_S
-            raise ServiceUnavailable(_not_heard(min(numbers - self._answered))) from error
+            silent = min(self.unheard(numbers), default=-1)
+            raise ServiceUnavailable(_not_heard(silent)) from error
 
 
 def _not_heard(shard: int) -> str:

@@ -42,8 +42,7 @@ from visibility.contract.model import Request
 from visibility.rules.decided import DamageMet, Decided, TurnFailed
 from visibility.rules.events import Damage, Event
 from visibility.rules.kept_queues import unfinished_purges
-from visibility.rules.noted_parts import unnoted_parts
-from visibility.rules.queue_parts import unfinished_closings
+from visibility.rules.queue_parts import unfinished_changes
 from visibility.rules.turn import begin, nothing_for, run
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -146,13 +145,18 @@ class Lead:
         while self._takes is not _NOTHING and (unfinished := unfinished_purges(state)):
             # One at a time: the next may continue from its result.
             self._commit(begin(state, stamp, [unfinished[0]]), stamp)
-        missed: Iterator[Event] = chain(
-            unnoted_parts(state, number), unfinished_closings(state, now_ms, number)
-        )
+        missed: Iterator[Event] = unfinished_changes(state, now_ms, number)
         for first in missed:
             if self._takes is _NOTHING:
                 break
             self._commit(begin(state, stamp, chain([first], missed)), stamp)
+        self._plan_turn()
+
+    def check_queues(self) -> None:
+        """Have all queues checked now."""
+        now_ms = self._clock.now_ms()
+        for queue in self._state.queues.values():
+            self._state.plan_pulse(queue, now_ms)
         self._plan_turn()
 
     def end_long_polls(self) -> None:

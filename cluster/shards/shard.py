@@ -11,7 +11,7 @@ failed is abandoned and opened anew, until that works or the shard is to stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -57,6 +57,9 @@ from visibility.state.shard_state import ShardState
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
 _REOPEN_S = 1.0
+_COMPARE_AGAIN_S = 1.0
+_COMPARED_S = 5.0
+"""Bound of the time for which a question waits for it."""
 
 
 class Shard:
@@ -89,10 +92,17 @@ class Shard:
         """See `Lead`."""
         self._loading: asyncio.Task[None] | None = None
         """Loads the memory of a shard that is to lead."""
+        self._comparing: asyncio.Task[None] | None = None
+        """Compares what it knows with an etcd that was restored while it leads."""
+        self._is_compared = True
+        """False until that is done; whoever begins to lead has done it."""
+        self._asking: set[asyncio.Task[bool]] = set()
         self._broken: Store | None = None
         """The store that failed, until it is abandoned."""
         self._reopening: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        if parts.shared_catalog is not None:
+            parts.shared_catalog.on_restored.append(self._etcd_went_back)
 
     # -- opening and stopping ----------------------------------------------------------------------
 
@@ -119,6 +129,7 @@ class Shard:
     async def _load(self, store: Store, highest_queue_id: int | None = None) -> None:
         """Load memory from the rows, and decide requests from then on."""
         parts = self._parts
+        restored = 0 if parts.shared_catalog is None else parts.shared_catalog.times_restored
         rows, state, last_stamp_ms = await load_healed(
             store, parts.definitions, parts.sealing, self._log
         )
@@ -140,7 +151,10 @@ class Shard:
             parts.clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, parts.entropy.bits128()) if parts.remembers else None
         state.waits.is_open = not self._stopping.is_set()
+        self._is_compared = True
         self._begin_lead(store, rows, state)
+        if parts.shared_catalog is not None and parts.shared_catalog.times_restored != restored:
+            self._etcd_went_back()  # meanwhile
 
     def _begin_lead(self, store: Store, rows: StoredRows, state: ShardState) -> None:
         lead = Lead(
@@ -181,9 +195,10 @@ class Shard:
         while self.lead is not None and self.lead.is_pending:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         await self.reopened()
-        if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.wait([self._loading])
+        for task in (self._loading, self._comparing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         store, self._store = self._store, None
         self._leave(Phase.STOPPED)
         await self.abandon()
@@ -328,6 +343,55 @@ class Shard:
         else:
             self._log.info("shard_leads")
 
+    # -- an etcd that is restored while this host leads --------------------------------------------
+
+    def _etcd_went_back(self) -> None:
+        if self._shared is not None and self.lead is not None:
+            self._is_compared = False
+            if self._comparing is not None:
+                self._comparing.cancel()
+            self._comparing = asyncio.create_task(self._compare(self.lead, self._state))
+
+    async def _compare(self, lead: Lead, state: ShardState) -> None:
+        """Write later parts back, and raise ids, as at the begin of a lead."""
+        catalog, reported = self._parts.shared_catalog, ""
+        assert catalog is not None
+        while self.lead is lead and not self._is_compared:
+            try:
+                await learn_all(catalog)
+                noted = dict(state.noted_parts)
+                self._parts_written_back += await write_back(self.number, noted, catalog, self._log)
+                known = known_ids(state) | noted_ids(state)
+                await raise_ids(self.number, known, catalog, self._log)
+                self._is_compared = True
+            except Exception as error:  # any error: the only remedy is to retry
+                if str(error) != reported:
+                    reported = str(error)
+                    self._log.error("records_not_compared", error=reported)
+                await asyncio.sleep(_COMPARE_AGAIN_S)
+        lead.check_queues()  # some were unknown for a while
+
+    async def knows_all(self) -> bool:
+        """Wait until etcd has all that this shard knows, also if etcd was just restored; False if
+        that is not known soon, or if this host does not lead."""
+        catalog = self._parts.shared_catalog
+        if catalog is not None and not await catalog.caught_up():
+            return False
+        if not self._is_compared and self._comparing is not None:
+            await asyncio.wait([self._comparing], timeout=_COMPARED_S)
+        return self._is_compared and self.lead is not None
+
+    def when_knows_all(self, then: Callable[[bool], None]) -> None:
+        """Call back with that."""
+        task = asyncio.create_task(self.knows_all())
+        self._asking.add(task)
+
+        def done(task: asyncio.Task[bool]) -> None:
+            self._asking.discard(task)
+            then(not task.cancelled() and task.exception() is None and task.result())
+
+        task.add_done_callback(done)
+
     def on_deposed(self) -> None:
         """See `Leader`. Drop memory; what is not released is refused."""
         if self.phase in (Phase.LEADING, Phase.FOLLOWING):
@@ -345,8 +409,9 @@ class Shard:
         """Lead no longer, and refuse everything unreleased: a Turn's own `tickets` first, whose
         outcome is unknown, and `undecided` ones."""
         self.phase = phase
-        if self._loading is not None:
-            self._loading.cancel()
+        for task in (self._loading, self._comparing):
+            if task is not None:
+                task.cancel()
         lead, self.lead = self.lead, None
         if lead is not None:
             lead.refuse(undecided, NotDecided())

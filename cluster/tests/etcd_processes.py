@@ -231,6 +231,23 @@ class EtcdProcesses:
             shutil.rmtree(self._folder / member.name / "data")
         self.start()
 
+    def keep(self) -> None:
+        """Keep a copy of what all members store, while they are stopped for it."""
+        for member in self.members:
+            self.kill(member)
+            folder = self._folder / member.name
+            shutil.copytree(folder / "data", folder / "kept")
+        self.start()
+
+    def go_back(self) -> None:
+        """Start all members anew on the copy; ids and token stay, and terms may."""
+        for member in self.members:
+            self.kill(member)
+            folder = self._folder / member.name
+            shutil.rmtree(folder / "data")
+            (folder / "kept").rename(folder / "data")
+        self.start()
+
     def stop(self) -> None:
         for process in self._processes.values():
             process.kill()

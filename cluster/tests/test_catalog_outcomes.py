@@ -356,6 +356,25 @@ async def test_who_waits_for_a_view_to_catch_up_waits_for_a_bounded_time() -> No
     await one.close()
 
 
+async def test_a_view_of_before_etcd_went_back_has_not_caught_up() -> None:
+    coordination = MemoryCoordination()
+    one = await opened(coordination)
+    for _ in range(5):
+        await one.create_queue(owner("q"), {}, {})
+        await one.caught_up()
+    heard: list[int] = []
+    one.on_restored.append(lambda: heard.append(one.revision))
+    coordination.revision = 1
+    coordination.held_back = []
+
+    assert not await one.caught_up()
+    assert (heard, one.times_restored) == ([], 0)
+    coordination.report()
+    assert (heard, one.times_restored) == ([2], 1)
+    assert await one.caught_up()
+    await one.close()
+
+
 async def test_it_is_known_whether_a_view_has_caught_up() -> None:
     coordination = MemoryCoordination()
     one = await opened(coordination)

@@ -387,6 +387,39 @@ async def test_an_etcd_without_data_replaces_one(etcd: EtcdProcesses, hosts: Hos
     await until(lambda: lost == ["lease"])
 
 
+async def test_an_etcd_that_lost_what_others_then_wrote_again_is_noticed(
+    etcd: EtcdProcesses, hosts: Hosts
+) -> None:
+    """It is restored and gets as far again while one host is cut off."""
+    wire = LossyWire()
+    writer, watcher = hosts.host(), hosts.host(wire, silence_s=SILENCE_S)
+    await done(writer, put("a", b"stays"))
+    await asyncio.to_thread(etcd.keep)
+    view: dict[str, bytes | None] = {}
+    changes: list[Change] = []
+
+    def listen(change: Change) -> None:
+        changes.append(change)
+        view.update(change.records)
+
+    found = await watcher.read_all()
+    assert isinstance(found, Snapshot)
+    await watcher.watch(found, listen)
+    for number in range(3):
+        await done(writer, put(f"lost-{number}", b"lost"))
+    await until(lambda: len(view) == 3 and not changes[-1].revisions)
+    wire.refuses_streams = True
+    last = changes[-1].revision
+
+    await asyncio.to_thread(etcd.go_back)
+    while await done(writer, put("a", b"then")) <= last + 2:
+        pass
+    wire.refuses_streams = False
+    await until(lambda: view.get("a") == b"then")
+    await until(lambda: not any(view[f"lost-{number}"] for number in range(3)))
+    assert changes[-1].revision > last
+
+
 # -- size ------------------------------------------------------------------------------------------
 
 

@@ -265,6 +265,72 @@ async def test_an_etcd_restored_from_an_old_copy_is_noticed() -> None:
     await world.close()
 
 
+@virtual
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("more", [0, 1, 5])
+async def test_an_etcd_that_reached_the_same_revision_with_other_content_is_noticed(
+    more: int, is_compacted: bool
+) -> None:
+    """It lost what one host saw, and others wrote as much again before that host was back."""
+    world = World(seed=1)
+    (one, wire), (other, _) = world.hosts[0], world.hosts[1]
+    view: dict[str, bytes | None] = {}
+    changes: list[Change] = []
+
+    def listen(change: Change) -> None:
+        changes.append(change)
+        view.update(change.records)
+
+    await one.watch(EMPTY, listen)
+    assert isinstance(await one.commit(Transaction({}, {"a": b"old"})), Done)
+    copy = world.etcd.copy()
+    for number in range(3):
+        assert isinstance(await one.commit(Transaction({}, {"a": b"lost %d" % number})), Done)
+    await asyncio.sleep(1)
+    assert view == {"a": b"lost 2"}
+
+    wire.is_cut = True
+    reached = world.etcd.revision
+    world.etcd.restore(copy)
+    while world.etcd.revision < reached + more:
+        assert isinstance(await other.commit(Transaction({}, {"b": b"then"})), Done)
+    if is_compacted:
+        world.etcd.compact()
+    assert world.etcd.revision == reached + more
+    changes.clear()
+    wire.is_cut = False
+    await asyncio.sleep(20)
+
+    assert view == {"a": b"old", "b": b"then"}
+    assert any(change.revisions for change in changes), "it is told that etcd may be older"
+    revisions = [change.revision for change in changes]
+    assert revisions == sorted(set(revisions)), "none is reported twice"
+    await world.close()
+
+
+@virtual
+async def test_a_watch_that_begins_anew_reports_nothing_twice() -> None:
+    world = World(seed=1)
+    one, other = world.hosts[0].coordination, world.hosts[1].coordination
+    changes: list[Change] = []
+    await one.watch(EMPTY, changes.append)
+    for number in range(20):
+        await other.commit(Transaction({}, {"a": b"%d" % number}))
+        world.etcd.lose_leader()
+        await asyncio.sleep(2)
+        if number % 2:
+            await one.commit(Transaction({}, {"b": b"%d" % number}))
+    await asyncio.sleep(10)
+
+    assert [each.records["a"] for each in changes if "a" in each.records] == [
+        b"%d" % number for number in range(20)
+    ]
+    assert not any(change.revisions for change in changes)
+    revisions = [change.revision for change in changes]
+    assert revisions == sorted(set(revisions))
+    await world.close()
+
+
 # -- leases ----------------------------------------------------------------------------------------
 
 

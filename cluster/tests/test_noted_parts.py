@@ -17,7 +17,7 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, settled, state_of
 from storage.tests.memory_store import MemoryStore
 from visibility.contract.model import QueueDefinition
-from visibility.contract.queue_parts import GonePart, Part, PartState
+from visibility.contract.queue_parts import GONE_MS, GonePart, Part, PartState
 from visibility.rows.row_keys import NOTED_PARTS, table_range
 from visibility.rows.row_values import THE_SHARD, NotedParts
 from visibility.rules.noted_parts import NoteParts, name_of_note, note_of
@@ -110,6 +110,111 @@ def test_a_note_goes_with_its_queue() -> None:
     known.queues.clear()
     driver.drop(SPLIT)
     assert noted(driver) == []
+
+
+AWAY = msgspec.structs.replace(WHOLE_AGAIN, version=5, queue_id=3, shard=1, number=32, last_part=32)
+"""The queue without a part in this shard."""
+
+
+def others(count: int, begin: int = 10) -> list[QueueDefinition]:
+    """Other queues that were split."""
+    ids = range(begin, begin + 2 * count, 2)
+    return [
+        msgspec.structs.replace(
+            prepared.queue_named(f"other-{at}", at),
+            version=2,
+            parts=(Part(0, at, 0), Part(16, at + 1, 0)),
+            last_part=16,
+        )
+        for at in ids
+    ]
+
+
+def left(known: KnownQueues, store: MemoryStore | None = None) -> Driver:
+    """A shard whose part of a queue left before the queue is deleted."""
+    driver = Driver(known, store=store)
+    note(driver, SPLIT)
+    known.queues.clear()
+    known.define(AWAY)
+    for part in SPLIT.all_parts():
+        driver.drop(part)
+    assert len(noted(driver)) == 1, "its numbers are taken"
+    return driver
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_note_of_a_part_that_left_is_forgotten_when_no_handle_can_name_it(
+    is_deleted: bool,
+) -> None:
+    known, store = KnownQueues(*SPLIT.all_parts()), MemoryStore()
+    driver = left(known, store)
+    if is_deleted:
+        known.queues.clear()
+
+    def pass_ms(ms: int, begin: int) -> None:
+        driver.pass_time(ms)
+        for other in others(3, begin):
+            for part in other.all_parts():
+                known.define(part)
+            note(driver, other)
+
+    pass_ms(GONE_MS - 1_000, 10)
+    assert {each.name for each in noted(driver)} > {"q"}
+    pass_ms(1_000, 100)
+    names = {each.name for each in noted(driver)}
+    assert "q" not in names
+    assert len(names) == 6, "those with parts here stay"
+    again = Driver(known, store=store, now_ms=driver.now_ms)
+    assert {each.name for each in noted(again)} == names
+
+
+def test_a_note_stays_while_its_queue_can_be_restored_or_has_a_part_here_again() -> None:
+    known = KnownQueues(*SPLIT.all_parts())
+    driver = left(known)
+    known.queues.clear()
+    for part in SPLIT.all_parts():
+        known.define(part)
+    note(driver, others(1)[0])
+    assert [each.left_at_ms for each in noted(driver) if each.name == "q"] == [0]
+    known.hidden.add(SPLIT.arn)
+    for begin in (100, 200, 300):
+        driver.pass_time(GONE_MS)
+        note(driver, others(1, begin)[0])
+    assert "q" in {each.name for each in noted(driver)}
+
+
+def test_notes_are_looked_at_a_few_at_a_time() -> None:
+    """The leak of a version that kept them for ever goes, without a slow start or a long Turn."""
+    known = KnownQueues()
+    driver = Driver(known)
+    for other in others(40):
+        note(driver, other)
+    for number in range(32, 96, 16):
+        driver.pass_time(GONE_MS)
+        for other in others(14, 1_000):
+            parts = (other.parts[0], Part(number, other.parts[1].queue_id, 0))
+            later = msgspec.structs.replace(other, version=number, parts=parts, last_part=number)
+            known.define(later)
+            before = len(noted(driver))
+            note(driver, later)
+            assert len(noted(driver)) >= before - 4
+    assert {each.name for each in noted(driver)} == {each.name for each in others(14, 1_000)}
+
+
+def test_a_later_note_is_not_written_over_by_a_look_at_the_one_before() -> None:
+    """The queue has a part here again."""
+    known = KnownQueues(*SPLIT.all_parts())
+    driver = left(known)
+    assert noted(driver)[0].left_at_ms
+    back = msgspec.structs.replace(
+        AWAY, version=6, parts=(Part(32, 3, 1), Part(48, 4, 0)), last_part=48
+    )
+    known.queues.clear()
+    for part in back.all_parts():
+        known.define(part)
+    driver.submit(prepared.prepared(back.all_parts()[1], NoteParts()))
+
+    assert noted(driver) == [note_of(back)]
 
 
 def test_a_queue_of_the_same_name_has_a_note_of_its_own() -> None:

@@ -48,3 +48,22 @@ async def test_new_queues_are_not_refused_for_a_minute() -> None:
     shards.away.clear()
 
     await ids.wait([2])
+
+
+@virtual
+async def test_all_shards_are_asked_before_anybody_changes_parts() -> None:
+    shards, restored = _Shards(), 0
+    ids = RaisedIds(shards.ask, lambda: restored)
+    assert ids.unheard(range(4)) == {0, 1, 2, 3}
+    await ids.ask_all(range(4))
+    assert ids.unheard(range(4)) == {2}
+    shards.away.clear()
+    await ids.ask_all(range(4))
+    assert ids.unheard(range(4)) == set()
+    assert shards.asked == [0, 1, 2, 3, 2]
+
+    restored = 1
+    assert ids.unheard(range(4)) == {0, 1, 2, 3}
+    await ids.ask_all(range(4))
+    await ids.wait_for_all(range(4))
+    assert shards.asked[5:] == [0, 1, 2, 3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from cryptography import x509
@@ -110,6 +110,26 @@ class ClusterMetrics(Source):
                     if value is not None:
                         family.add_metric((str(shard), peer.name), value)
             yield family
+
+
+class UnheardShards(Source):
+    """The shards of the fleet that a host or gateway has not heard yet, see `RaisedIds`."""
+
+    def __init__(self, unheard: Callable[[], Collection[int]]) -> None:
+        self._unheard = unheard
+
+    @override
+    async def read(self) -> None:
+        """There is nothing to read."""
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "holdfast_parts_unheard_shards",
+            "Shards that have not answered since this process started, or etcd went back: splits, "
+            "shrinks and moves wait for them.",
+            value=len(self._unheard()),
+        )
 
 
 def _expires_at_s(certificate: Path) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -34,6 +34,8 @@ class FleetPages(NamedTuple):
     leaders: Leaders
     catalog: Catalog
     root: Root
+    unheard: Callable[[], Collection[int]] = tuple
+    """See `RaisedIds`."""
 
     def is_of(self, number: int) -> bool:
         """True if this host, or the host that it is a worker of, is one of that cluster."""
@@ -66,6 +68,11 @@ class FleetPages(NamedTuple):
             [GatewayOfFleet(name, each.version) for name, each in self.view.gateways.items()],
         )
         status.problems.extend(self._unfinished())
+        if unheard := sorted(self.unheard()):
+            status.problems.append(
+                f"shards {', '.join(map(str, unheard))} have not answered {self.host} yet: splits, "
+                "shrinks and moves wait for them"
+            )
         return status
 
     def _unfinished(self) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster.replication.contract import PeerReport, ReplicaReport
-from sqs_api.admin.cluster_metrics import ClusterMetrics
+from sqs_api.admin.cluster_metrics import ClusterMetrics, UnheardShards
 
 
 def _report(
@@ -73,3 +73,13 @@ def test_a_leader_shows_how_far_behind_its_peers_are() -> None:
     assert behind == {("0", "b"): 2, ("0", "c"): 9}
     assert silent == {("0", "b"): 0.5}
     assert [sample.value for sample in found["holdfast_replica_leads"]] == [1, 0]
+
+
+def test_shards_that_have_not_answered_are_counted() -> None:
+    unheard = {1, 4}
+    source = UnheardShards(lambda: unheard)
+    (found,) = source.collect()
+    assert found.name == "holdfast_parts_unheard_shards"
+    assert [sample.value for sample in found.samples] == [2]
+    unheard.clear()
+    assert [sample.value for each in source.collect() for sample in each.samples] == [0]

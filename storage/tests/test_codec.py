@@ -180,7 +180,14 @@ NOTED = NotedParts(
     48,
     64,
     (GonePart(0, 16, 1_700_000_000_000, 7),),
+    1_700_000_000_001,
 )
+OLD_NOTED = (
+    "01f56e3c339aac313233343536373839303132a26575a66f7264657273cd012cce00011170"
+    "05929810ce00011170050009cd012c00009820ce000111710601000810003040"
+    "91940010cf0000018bcfe5680007"
+)
+"""As written before notes knew when the shard's part had left."""
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent, and for how long it waits."""
 OLD_QUEUE = "012eb396179cce000111700c090000000000c2000001"
@@ -372,11 +379,9 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "noted parts": (
         NOTED,
-        "01"
-        "f56e3c33"
-        "9aac313233343536373839303132a26575a66f7264657273cd012cce00011170"
-        "05929810ce00011170050009cd012c00009820ce000111710601000810003040"
-        "91940010cf0000018bcfe5680007",
+        "0121cc8e709bac313233343536373839303132a26575a66f7264657273cd012cce00011170059298"
+        "10ce00011170050009cd012c00009820ce00011171060100081000304091940010cf0000018bcfe5"
+        "680007cf0000018bcfe56801",
     ),
     "failure note": (
         NOTE,
@@ -464,6 +469,11 @@ def test_a_task_of_before_is_read_with_the_default_of_what_was_added() -> None:
 
 def test_a_message_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
     assert decode_row(StoredMessage, KEY, bytes.fromhex(OLD_MESSAGE)) == MESSAGE
+
+
+def test_noted_parts_of_before_are_read_with_the_default_of_what_was_added() -> None:
+    before = msgspec.structs.replace(NOTED, left_at_ms=0)
+    assert decode_row(NotedParts, KEY, bytes.fromhex(OLD_NOTED)) == before
 
 
 @rows

@@ -84,6 +84,7 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     `last_part` is the highest number that was issued to one. A shard gets the definition of its own
     part: the same, with the id and the shard of that part. `number` is that of the only part of a
     queue without parts, 0 unless it had several; `gone` are the parts that it had lately.
+    `skipped_part` is the highest number of parts that a shard has and the record lost for good.
     """
 
     queue_id: int
@@ -103,6 +104,7 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     last_part: int = 0
     number: int = 0
     gone: tuple[GonePart, ...] = ()
+    skipped_part: int = 0
 
     @property
     def part(self) -> Part:
@@ -119,6 +121,11 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     def first_sequence(self) -> int:
         """No message that this queue or part issues has a lower sequence."""
         return first_sequence(self.part_number)
+
+    @property
+    def highest_part(self) -> int:
+        """New parts get higher numbers."""
+        return max(self.last_part, self.skipped_part)
 
     @property
     def part_number(self) -> int:

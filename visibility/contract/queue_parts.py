@@ -25,6 +25,8 @@ PART_BITS = 44
 PART_STEP = 16
 NUMBERS_SKIPPED = 64 * PART_STEP
 """By a restore: more than the parts that a queue may have got since the backup."""
+GONE_MS = (14 * 86_400 + 12 * 3_600) * 1_000
+"""Time for which a handle may name a part that is gone: the greatest retention, and a lease."""
 HASH_BITS = 64
 PARTS_MAX = 16
 """Limit of a queue's parts: a purge writes a record for each of them in one transaction."""

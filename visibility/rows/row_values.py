@@ -70,7 +70,8 @@ class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class NotedParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All parts of a queue, as its record in the catalog had them in this version: the fields are
-    those of `QueueDefinition`."""
+    those of `QueueDefinition`. `left_at_ms` is when the shard had no part of it any more, 0 while
+    it has one."""
 
     account: str
     region: str
@@ -82,6 +83,12 @@ class NotedParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last_part: int = 0
     number: int = 0
     gone: tuple[GonePart, ...] = ()
+    left_at_ms: int = 0
+
+    @property
+    def arn(self) -> str:
+        """The queue's."""
+        return f"arn:aws:sqs:{self.region}:{self.account}:{self.name}"
 
     @property
     def queue_ids(self) -> set[int]:

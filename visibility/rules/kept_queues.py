@@ -28,7 +28,7 @@ from visibility.rules.events import Effects, Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.message_events import MessagesMoved, Move
-from visibility.rules.noted_parts import forgotten_parts
+from visibility.rules.noted_parts import dropped_part
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.room import Room, takes
@@ -111,7 +111,7 @@ def decide_drop_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outc
         step = _hand_over_some(shard, queue, request.queue, stamp)
         if step is not None:
             return step
-    forgotten = forgotten_parts(shard, request.queue)
+    forgotten = dropped_part(shard, request.queue, stamp.now_ms)
     return Progress(is_done=True), (*forgotten, QueueDropped(queue.queue_id))
 
 

@@ -5,8 +5,9 @@ names other parts than those that have the messages. The notes name them: they a
 shard, as durable as its messages. A new leader compares them with the records and has the later
 list written back (`cluster/shards/issued_ids.py`).
 
-A queue that never had several parts has no note. The note stays when the shard's own part is gone,
-and goes with the queue.
+A queue that never had several parts has no note. The note goes with the queue. Where the shard's
+own part went before, it stays for as long as receipt handles may name that part: until then it says
+which numbers are taken. Such notes are looked at when others are written, a few at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 
+import msgspec
 from typing_extensions import override
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
+from visibility.contract.queue_parts import GONE_MS
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
@@ -31,6 +34,8 @@ from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 _NAME_BYTES = 16
+_LOOKED_AT = 4
+"""Old notes that are looked at with each that is written."""
 
 
 class NoteParts(Operation, frozen=True):
@@ -66,32 +71,16 @@ def parts_of(queue: QueueDefinition) -> NotedParts:
     )
 
 
-def unnoted_parts(shard: ShardState, number: int) -> Iterator[PartsNoted]:
-    """Events for the queues of the shard with this number whose parts are not noted: a crash came
-    between, or the queue was split by an older version."""
-    for queue in shard.definitions.all_queues():
-        if queue.shard == number:
-            yield from _noted(shard, queue)
-
-
 def decide_note_parts(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Note them, unless they are noted, or later ones."""
-    return None, tuple(_noted(shard, request.queue))
+    noted = tuple(noted_parts(shard, request.queue))
+    old = old_notes(shard, request.queue, stamp.now_ms) if noted else ()
+    return None, (*old, *noted)
 
 
-def forgotten_parts(shard: ShardState, queue: QueueDefinition) -> Iterator[PartsForgotten]:
-    """The event that forgets the note of a queue that is gone; none while the queue goes on, or can
-    be restored."""
-    name = name_of_note(queue)
-    if name not in shard.noted_parts:
-        return
-    present = shard.definitions.queue_of_arn(queue.arn)
-    is_same = present is not None and present.receipt_key == queue.receipt_key
-    if not is_same and (present is not None or not shard.definitions.keeps(queue.arn)):
-        yield PartsForgotten(queue.queue_id, name)
-
-
-def _noted(shard: ShardState, queue: QueueDefinition) -> Iterator[PartsNoted]:
+def noted_parts(shard: ShardState, queue: QueueDefinition) -> Iterator[PartsNoted]:
+    """The event for a queue with a part here whose parts are not noted; none if they are, or later
+    ones."""
     note = note_of(queue)
     if note is None:
         return
@@ -99,6 +88,60 @@ def _noted(shard: ShardState, queue: QueueDefinition) -> Iterator[PartsNoted]:
     before = shard.noted_parts.get(name)
     if before is None or note.is_later(before):
         yield PartsNoted(queue.queue_id, name, note)
+
+
+def dropped_part(
+    shard: ShardState, queue: QueueDefinition, now_ms: int
+) -> Iterator[PartsNoted | PartsForgotten]:
+    """Events for the note of a queue whose part here is dropped: it is forgotten if the queue is
+    gone, and cannot be restored."""
+    name = name_of_note(queue)
+    if name not in shard.noted_parts:
+        return
+    present = shard.definitions.queue_of_arn(queue.arn)
+    is_same = present is not None and present.receipt_key == queue.receipt_key
+    if not is_same and (present is not None or not shard.definitions.keeps(queue.arn)):
+        yield PartsForgotten(queue.queue_id, name)
+    else:
+        yield from _looked_at(shard, queue, name, now_ms)
+
+
+def old_notes(
+    shard: ShardState, queue: QueueDefinition, now_ms: int
+) -> Iterator[PartsNoted | PartsForgotten]:
+    """Events for some notes of the shard with this queue, in turn: they are forgotten when nobody
+    can have a receipt handle of a part that was here."""
+    if not shard.notes_to_look_at:
+        shard.notes_to_look_at = list(shard.noted_parts)
+    for _ in range(_LOOKED_AT):
+        if shard.notes_to_look_at:
+            yield from _looked_at(shard, queue, shard.notes_to_look_at.pop(), now_ms)
+
+
+def _looked_at(
+    shard: ShardState, of_shard: QueueDefinition, name: bytes, now_ms: int
+) -> Iterator[PartsNoted | PartsForgotten]:
+    note = shard.noted_parts.get(name)
+    if note is None:
+        return
+    left_at_ms = _left_at_ms(shard, of_shard.shard, name, note, now_ms)
+    if left_at_ms and now_ms - left_at_ms >= GONE_MS:
+        yield PartsForgotten(of_shard.queue_id, name)
+    elif left_at_ms != note.left_at_ms:
+        left = msgspec.structs.replace(note, left_at_ms=left_at_ms)
+        yield PartsNoted(of_shard.queue_id, name, left)
+
+
+def _left_at_ms(shard: ShardState, number: int, name: bytes, note: NotedParts, now_ms: int) -> int:
+    """When it was first seen that the shard with this number has no part of a note's queue; 0 if
+    it has one."""
+    present = shard.definitions.queue_of_arn(note.arn)
+    if present is not None and name_of_note(present) == name:
+        if any(part.shard == number for part in present.all_parts()):
+            return 0
+    elif present is None and shard.definitions.keeps(note.arn):
+        return note.left_at_ms  # it can be restored
+    return note.left_at_ms or now_ms
 
 
 # -- events ----------------------------------------------------------------------------------------

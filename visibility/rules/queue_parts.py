@@ -26,6 +26,7 @@ from visibility.rows.row_values import THE_SHARD, PartRow
 from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.events import Event
 from visibility.rules.levelling import hold_back, lets_some_go, without_messages
+from visibility.rules.noted_parts import PartsNoted, noted_parts
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.remembered_ids import REMEMBERED_MS
@@ -122,16 +123,18 @@ def gives_nothing(shard: ShardState, queue: QueueState, now_ms: int) -> bool:
     return not blocked_by(queue)
 
 
-def unfinished_closings(shard: ShardState, now_ms: int, number: int) -> Iterator[PartChanged]:
-    """Events for parts of the shard with this number that drain in the catalog and are not closed
-    here: a crash came between, or the rows that said so are lost, perhaps with all others."""
+def unfinished_changes(
+    shard: ShardState, now_ms: int, number: int
+) -> Iterator[PartsNoted | PartChanged]:
+    """Events for parts of the shard with this number that are not noted, or that drain in the
+    catalog and are not closed here: a crash came between, the queue was split by an older version,
+    or the rows that said so are lost, perhaps with all others."""
     for definition in shard.definitions.all_queues():
-        if (
-            definition.parts
-            and definition.shard == number
-            and not definition.part.is_open
-            and not _row(shard, definition).closed_version
-        ):
+        if definition.shard != number:
+            continue
+        yield from noted_parts(shard, definition)
+        drains = definition.parts and not definition.part.is_open
+        if drains and not _row(shard, definition).closed_version:
             yield _closed(definition, now_ms)
 
 

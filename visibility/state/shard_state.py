@@ -80,6 +80,7 @@ class ShardState:
         "locking",
         "memory",
         "noted_parts",
+        "notes_to_look_at",
         "outbox",
         "parts",
         "prepares",
@@ -132,6 +133,8 @@ class ShardState:
         """Parts of queues that closed, by queue id; those that are gone stay."""
         self.noted_parts: dict[bytes, NotedParts] = {}
         """All parts of each queue that had several, one of them here, by `name_of_note`."""
+        self.notes_to_look_at: list[bytes] = []
+        """Names of notes, of which some may be forgotten by now."""
         self.locking: dict[int, None] = {}
         """Ids of queues with locked groups; some may have none any more."""
         self.sharing: dict[int, None] = {}

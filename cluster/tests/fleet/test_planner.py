@@ -200,6 +200,25 @@ async def test_a_planner_that_hears_few_hosts_lets_another_one_plan(hosts: Hosts
     assert not await one.key.hold()
 
 
+async def test_windows_of_another_time_do_not_make_a_planner_give_up(hosts: Hosts) -> None:
+    """Two planners that took turns would each give up after one bad window, and let the other go
+    first: nobody would plan for a minute each time."""
+    fleet = quiet_fleet()
+    one, other = Process(hosts, "a", fleet), Process(hosts, "b", fleet)
+    await one.ticks(DEAF_WINDOWS - 1)
+    await one.lease.release()
+    assert await other.key.hold()
+    await one.ticks(1)
+    await other.lease.release()
+    one.lease = HostLease(one.coordination)
+    one.key._lease = one.lease
+
+    await one.ticks(DEAF_WINDOWS - 1)
+    assert one.planner.gave_up == 0
+    await one.ticks(1)
+    assert one.planner.gave_up == 1
+
+
 async def test_a_planner_that_hears_half_of_the_hosts_goes_on(hosts: Hosts) -> None:
     fleet = hot_fleet()
     fleet.silent = {"a", "b"}

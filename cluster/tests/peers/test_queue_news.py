@@ -15,7 +15,7 @@ from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import Waits
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.unlocking import Unlocking
-from cluster.peers.incoming import Call
+from cluster.peers.link import Call
 from cluster.peers.peer_outcomes import Outcome, Refusal, Refused
 from cluster.peers.peer_settings import Channel
 from cluster.peers.revision_barrier import RevisionBarrier

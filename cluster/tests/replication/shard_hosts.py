@@ -338,6 +338,12 @@ class ShardCluster:
     def highest_queue_id(self) -> int:
         return self.queues.highest_queue_id
 
+    def etcd_went_back(self) -> None:
+        """The watches of all hosts report older records, which `queues` has."""
+        for host in self.hosts.values():
+            if host.process is not None:
+                host.enter(host.process.catalog.went_back)
+
     async def caught_up(self) -> bool:
         return await self.catch_up()
 

@@ -37,7 +37,8 @@ from visibility.rules.acknowledge import ReturnMessages
 from visibility.state.waiters import Ticket
 
 if TYPE_CHECKING:
-    from cluster.tests.replication.shard_hosts import ShardHost
+    from cluster.shards.issued_ids import SharedCatalog
+    from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 
 SHARD = 0
 _STEP_S = 0.05
@@ -67,6 +68,24 @@ class _GatedDisk(LifeDisk):
     def _tell(self, done: Done, error: Exception | None) -> None:
         if not self.is_over:
             done(error)
+
+
+class CatalogOfProcess:
+    """The catalog as one process has it: see `SharedCatalog`."""
+
+    def __init__(self, cluster: ShardCluster) -> None:
+        self._cluster = cluster
+        self.times_restored = 0
+        self.on_restored: list[Callable[[], None]] = []
+
+    def went_back(self) -> None:
+        """The watch reports records that are older."""
+        self.times_restored += 1
+        for call in self.on_restored:
+            call()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
 
 
 class Process:
@@ -118,6 +137,7 @@ class Process:
         )
         self.deliveries: Deliveries | None = None
         """Carries messages to other shards, if there are several."""
+        self.catalog = CatalogOfProcess(cluster)
         self.shard = Shard(
             cluster.number,
             ShardParts(
@@ -126,7 +146,7 @@ class Process:
                 entropy=entropy,
                 definitions=cluster.queues,
                 remembers=True,
-                shared_catalog=cluster,
+                shared_catalog=cast("SharedCatalog", self.catalog),
             ),
         )
         self._submit = self.shard.submit

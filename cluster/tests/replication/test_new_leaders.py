@@ -8,11 +8,12 @@ import msgspec
 from structlog.testing import capture_logs
 
 from cluster.shards.shard_report import Phase
-from cluster.tests.replication.shard_hosts import ShardCluster, fetching, restart
+from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
 from cluster.tests.shard_pair import in_shard
 from cluster.tests.world import lead_of, state_of
 from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.model import QueueCounters
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.contract.queue_parts import Part
 from visibility.contract.results import SendMessageResult
@@ -287,3 +288,91 @@ async def test_no_shard_leads_while_its_later_parts_cannot_be_written_back(
     cluster.is_catalog_away = False
     leader = await cluster.leader()
     assert leader.shard.report().parts_written_back == 1
+
+
+async def restore_beside_running_hosts(cluster: ShardCluster) -> ShardHost:
+    """The catalog forgets the parts while a host leads; returns that host."""
+    for part in SPLIT.all_parts():
+        cluster.queues.define(part)
+    leader = await cluster.leader()
+    assert (await cluster.answer(leader, prepared.prepared(SPLIT, NoteParts()))) is None
+    answer = await cluster.answer(leader, prepared.send(SPLIT.all_parts()[1], "an order"))
+    assert isinstance(answer, SendMessageResult)
+    del cluster.queues.queues[6]
+    cluster.queues.define(WHOLE)
+    cluster.etcd_went_back()
+    return leader
+
+
+@staged
+async def test_a_leader_that_goes_on_has_later_parts_written_back(cluster: ShardCluster) -> None:
+    with capture_logs() as lines:
+        leader = await restore_beside_running_hosts(cluster)
+        assert await leader.shard.knows_all()
+
+    part = cluster.queues.queues[6]
+    assert part.parts == SPLIT.parts
+    assert leader.leads
+    answer = await cluster.answer(leader, prepared.receive(part, 10))
+    assert isinstance(answer, Deliveries)
+    assert bodies(answer) == ["an order"]
+    assert [line["queue"] for line in lines if line["event"] == "parts_written_back"] == [WHOLE.arn]
+    assert leader.shard.report().parts_written_back == 1
+
+
+@staged
+async def test_a_leader_that_goes_on_tries_until_the_parts_are_written_back(
+    cluster: ShardCluster,
+) -> None:
+    cluster.is_catalog_away = True
+    with capture_logs() as lines:
+        leader = await restore_beside_running_hosts(cluster)
+        assert not await leader.shard.knows_all()
+        await asyncio.sleep(20)
+    assert len([line for line in lines if line["event"] == "records_not_compared"]) == 1
+    assert 6 not in cluster.queues.queues
+
+    cluster.is_catalog_away = False
+    await asyncio.sleep(2)
+    assert cluster.queues.queues[6].parts == SPLIT.parts
+    assert await leader.shard.knows_all()
+
+
+@staged
+async def test_a_leader_whose_view_lags_does_not_say_that_it_knows_all(
+    cluster: ShardCluster,
+) -> None:
+    """etcd went back, and the watch has not said so yet."""
+
+    async def lags() -> bool:
+        return False
+
+    leader = await cluster.leader()
+    assert await leader.shard.knows_all()
+    cluster.catch_up = lags
+    assert not await leader.shard.knows_all()
+
+
+@staged
+async def test_what_became_due_while_a_part_was_unknown_is_done_after_it(
+    cluster: ShardCluster,
+) -> None:
+    for part in SPLIT.all_parts():
+        cluster.queues.define(part)
+    leader, part = await cluster.leader(), SPLIT.all_parts()[1]
+    assert (await cluster.answer(leader, prepared.prepared(SPLIT, NoteParts()))) is None
+    await cluster.answer(leader, prepared.send(part, "an order"))
+    received = await cluster.answer(leader, prepared.receive(part, 10))
+    assert isinstance(received, Deliveries)
+    cluster.queues.issued = 6
+    cluster.is_catalog_away = True
+    del cluster.queues.queues[6]
+    cluster.queues.define(WHOLE)
+    cluster.etcd_went_back()
+    await asyncio.sleep(60)
+
+    cluster.is_catalog_away = False
+    await asyncio.sleep(2)
+    counters = await cluster.answer(leader, prepared.counters(part))
+    assert isinstance(counters, QueueCounters)
+    assert (counters.visible, counters.in_flight) == (1, 0)

@@ -93,7 +93,10 @@ class ClusterSimulation(Simulation):
 
     async def connected(self) -> None:
         """Wait until there is a leader; after a restore of etcd until all shards had one."""
-        while self.machine.queues.unheard or not any(map(self._leader, self.clusters)):  # noqa: ASYNC110
+        known = self.machine.queues
+        while (known.unheard and known.are_gateways_new) or not any(  # noqa: ASYNC110
+            map(self._leader, self.clusters)
+        ):
             await asyncio.sleep(_LOOK_S)
 
     def _leader(self, cluster: ShardCluster) -> ShardHost | None:

@@ -22,7 +22,7 @@ from cluster.parts.split_queues import SplitQueues
 from cluster.parts.split_receives import SplitReceive
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.held_requests import Routed
-from cluster.peers.incoming import Call as Asked
+from cluster.peers.link import Call as Asked
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
 from cluster.peers.queue_news import QueueNews, tell

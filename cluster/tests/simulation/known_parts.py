@@ -80,6 +80,8 @@ class KnownParts(KnownQueues):
         """Former definitions of queues that had parts, each with the time at which it ended."""
         self.unheard: set[int] = set()
         """Shards that had no leader since etcd was restored."""
+        self.are_gateways_new = False
+        """True if gateways hold requests until all were heard."""
         self.told: Callable[[QueueDefinition], object] = lambda part: None
         """Called with each part of a queue whose parts have changed."""
         self.changed: Callable[[str], object] = lambda name: None
@@ -152,6 +154,7 @@ class KnownParts(KnownQueues):
             decision = later_parts.write_back(cast(Any, self), name, note)
             queue = decision.made()
             if queue is not None:
+                assert not later_parts.taken_ids(cast(Any, self), name, note), "ids are issued once"
                 self._apply(queue, decision)
                 written.append(queue)
         return written

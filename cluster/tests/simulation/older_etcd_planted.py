@@ -23,4 +23,9 @@ def note_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(noted_parts, "note_of", lambda queue: None)
 
 
-PLANTS: tuple[Plant, ...] = (write_nothing_back, note_nothing)
+def go_on_as_before(patch: pytest.MonkeyPatch) -> None:
+    """A leader does not hear that etcd went back."""
+    patch.setattr(shard.Shard, "_etcd_went_back", lambda self: None)
+
+
+PLANTS: tuple[Plant, ...] = (write_nothing_back, note_nothing, go_on_as_before)
