@@ -44,7 +44,7 @@ from visibility.rows.row_values import THE_SHARD
 from visibility.rules.features import SHARD_TABLES
 
 _SCRATCH = "salvage-scratch"
-_SHARD = re.compile(r"shard-([0-9]+)")
+_SHARD = re.compile(r"shard-([0-9]+)(-format-[0-9]+)?")
 
 
 class SalvageRefused(Exception):
@@ -120,7 +120,8 @@ def _shards_of(source: Path, done: Salvaged) -> dict[int, Path]:
 
 
 def _found_shards(source: Path) -> dict[int, Path]:
-    """The folders whose names are those of shards, by number. Raises OSError."""
+    """The folders whose names are those of shards, by number: the converted one of two. Raises
+    OSError."""
     folders = source.iterdir() if source.is_dir() else ()
     named = [(_SHARD.fullmatch(folder.name), folder) for folder in folders if folder.is_dir()]
     return dict(sorted((int(name[1]), folder) for name, folder in named if name is not None))

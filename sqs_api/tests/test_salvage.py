@@ -232,6 +232,21 @@ def test_all_shards_of_a_damaged_format_file_are_salvaged(source: Path, tmp_path
     assert f" {QUEUES * MESSAGES} messages; none known to be missing" in said.out
 
 
+def test_converted_shard_is_taken_rather_than_what_it_was_made_from(
+    source: Path, tmp_path: Path
+) -> None:
+    (source / "shard-0").rename(source / "shard-0-format-4")
+    (source / "shard-0.log").rename(source / "shard-0-format-4.log")
+    RocksRows(source / "shard-0").close()
+    for name in ("format.json", "format.json.copy"):
+        flip(source / name, 5)
+
+    said, bodies = salvaged(source, tmp_path / "new")
+
+    assert "shard-0-format-4 is taken for its only shard" in said.out
+    assert len(bodies) == QUEUES * MESSAGES - 5
+
+
 def test_shard_without_a_readable_file_costs_no_other_shard(source: Path, tmp_path: Path) -> None:
     add_shards(source, 2)
 
