@@ -88,6 +88,8 @@ def salvage(source: Path, data: Path) -> Salvaged:
         data.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         data.chmod(FOLDER_MODE)
         try:
+            for folder in shards.values():  # first: no service begins on a part of the rest
+                (data / folder.name).mkdir(mode=FOLDER_MODE)
             _copy_files(source, data, done)
             known = known_queues(data)
             opened = [

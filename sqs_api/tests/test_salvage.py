@@ -13,6 +13,7 @@ from random import Random
 import pytest
 from rocksdict import Rdict
 
+from cluster.copies import salvage as salvage_module
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
 from storage.checks import readable_rows
@@ -20,8 +21,8 @@ from storage.engines.kept_files import KeptFiles, note_of
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.sst_file import tail_begin
-from storage.files.copying import files_below
-from storage.files.folder import add_shards
+from storage.files.copying import copy_file, files_below
+from storage.files.folder import FolderRefused, add_shards, open_folder
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import queue_key
 from visibility.rows.row_values import QueueRow
@@ -307,6 +308,26 @@ def test_folder_in_use_or_target_with_contents_is_refused(source: Path, tmp_path
     nothing = run("salvage", tmp_path / "nothing", "--data", tmp_path / "other")
     assert (nothing.status, "is not a data folder" in nothing.err) == (2, True)
     assert not (tmp_path / "other").exists()
+
+
+def test_no_service_starts_on_a_salvage_that_was_cut_off(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have all queues, and none of their messages."""
+    at_once = tmp_path / "at once"
+
+    def cut_off(file: Path, target: Path) -> None:
+        copy_file(file, target)
+        shutil.copytree(tmp_path / "new", at_once)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(salvage_module, "_copy_database", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        salvage_module.salvage(source, tmp_path / "new")
+
+    with pytest.raises(FolderRefused, match=r"has shards but no format\.json"):
+        open_folder(at_once)
+    assert not names(tmp_path / "new")
 
 
 def test_records_are_refused_if_both_copies_are_damaged(source: Path, tmp_path: Path) -> None:
