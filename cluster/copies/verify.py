@@ -38,12 +38,18 @@ from storage.copies.checked_database import (
     check_database,
     open_unchanged,
 )
-from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
+from storage.copies.manifest import (
+    MANIFEST_FILE,
+    BackupRefused,
+    Manifest,
+    fleet_parts,
+    read_manifest,
+)
 from storage.copies.second_copy import Found, copy_of, look
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.files.copying import files_below, hash_file
-from storage.files.folder import check_folder, damaged_formats, open_folder
+from storage.files.folder import FolderRefused, check_folder, damaged_formats, open_folder
 from storage.files.refusing_disk import disk_refusal, naming_disk
 from storage.rows.damage import check_rows, table_name
 from storage.rows.stored_rows import StoredRows
@@ -75,6 +81,10 @@ class FolderCheck:
         """True in the folder of a host of a cluster: which queues and keys there are is in etcd."""
         self._manifest: Manifest | None = None
         if not self._is_backup:
+            if parts := fleet_parts(folder):
+                raise FolderRefused(
+                    f"{folder} is the backup of a fleet: verify its parts, {', '.join(parts)}"
+                )
             check_folder(folder)
         self._known: dict[int, KnownQueue] = {}
         self._other_shards: list[range] = []

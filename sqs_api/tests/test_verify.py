@@ -296,3 +296,17 @@ def test_a_backup_is_not_restored_into_itself(closed: Path, target: Path) -> Non
 
     assert (said.status, "new is in the backup" in said.err) == (2, True)
     assert run("verify", target).status == 0
+
+
+def test_the_folder_above_the_parts_of_a_fleet_says_what_it_is(
+    closed: Path, target: Path, tmp_path: Path
+) -> None:
+    target.mkdir()
+    for number in (1, 2):
+        run("backup", target / f"cluster-{number}", "--data", closed)
+
+    verified, restored = run("verify", target), run("restore", target, "--data", tmp_path / "new")
+
+    assert "of a fleet: verify its parts, cluster-1, cluster-2" in verified.err
+    assert "parts cluster-1, cluster-2: restore them with --fleet" in restored.err
+    assert (verified.status, restored.status) == (2, 2)
