@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 
 
@@ -22,8 +23,13 @@ def main() -> None:
     # After the isolation: to import all commands takes longer than to start Python. They are no
     # garbage; looking for some among them would take a sixth of that time.
     gc.disable()
+    is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_interruptible:  # Ctrl-C ends it: the stack of an import tells nobody anything
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from sqs_api.commands.command_line import run
 
+    if is_interruptible:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.freeze()
     gc.enable()
     run()

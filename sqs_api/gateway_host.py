@@ -7,7 +7,7 @@ table of its last run while etcd is away.
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,6 @@ from cluster.catalog.catalog_records import QueueName
 from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Coordination, Done, Transaction, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
-from cluster.copies.backup import BackupDraft, CopiedStore
 from cluster.fleet.fleet_records import FLEET
 from cluster.fleet.fleet_view import GATEWAYS_KEY, FleetView, Gateway, watched
 from cluster.fleet.gateway_view import GatewayLeaders, GatewayReadiness
@@ -83,7 +82,7 @@ class _NoPoint(BackupPoint):
     """A gateway has nothing to copy."""
 
     @override
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
+    def folder(self, target: Path) -> Path:
         raise BackupRefused("a gateway has no messages: have a host make the backup")
 
 

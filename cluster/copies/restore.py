@@ -86,6 +86,8 @@ def restore(backup: Path, data: Path, master: bytes | None = None, *, number: in
         )
     if not is_unused(data):
         raise BackupRefused(f"{data} is not empty")
+    if data.resolve().is_relative_to(backup.resolve()):
+        raise BackupRefused(f"{data} is in the backup")
     try:
         data.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         data.chmod(FOLDER_MODE)

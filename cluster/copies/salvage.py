@@ -7,6 +7,7 @@ new source for the archive.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ from visibility.rows.row_values import THE_SHARD
 from visibility.rules.features import SHARD_TABLES
 
 _SCRATCH = "salvage-scratch"
-_FIRST_SHARD = {0: "shard-0"}
+_SHARD = re.compile(r"shard-([0-9]+)(-format-[0-9]+)?")
 
 
 class SalvageRefused(Exception):
@@ -53,6 +54,7 @@ class SalvageRefused(Exception):
 class KnownQueue(msgspec.Struct, frozen=True):
     """A queue's entry in the catalog."""
 
+    shard: int
     name: str
     fifo: bool
 
@@ -86,10 +88,16 @@ def salvage(source: Path, data: Path) -> Salvaged:
         data.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         data.chmod(FOLDER_MODE)
         try:
+            for folder in shards.values():  # first: no service begins on a part of the rest
+                (data / folder.name).mkdir(mode=FOLDER_MODE)
             _copy_files(source, data, done)
             known = known_queues(data)
-            for number, folder in shards.items():
+            opened = [
                 _ShardCopy(number, folder, data, known, done).run()
+                for number, folder in shards.items()
+            ]
+            if not any(opened):
+                raise SalvageRefused(f"cannot salvage {source}: {'; '.join(done.findings)}")
             sync_folders(data)
             write_format(data, {str(number): folder.name for number, folder in shards.items()})
         except BaseException:
@@ -104,11 +112,21 @@ def _shards_of(source: Path, done: Salvaged) -> dict[int, Path]:
         check_folder(source)
         return open_folder(source)
     except FolderRefused as error:
-        shards = {number: source / name for number, name in _FIRST_SHARD.items()}
-        if not all(folder.is_dir() for folder in shards.values()) or "has format" in str(error):
+        shards = _found_shards(source)
+        if not shards or "has format" in str(error):
             raise
-        done.findings.append(f"{error}; {_FIRST_SHARD[0]} is taken for its only shard")
+        names = ", ".join(folder.name for folder in shards.values())
+        taken = "are taken for its shards" if len(shards) > 1 else "is taken for its only shard"
+        done.findings.append(f"{error}; {names} {taken}")
         return shards
+
+
+def _found_shards(source: Path) -> dict[int, Path]:
+    """The folders whose names are those of shards, by number: the converted one of two. Raises
+    OSError."""
+    folders = source.iterdir() if source.is_dir() else ()
+    named = [(_SHARD.fullmatch(folder.name), folder) for folder in folders if folder.is_dir()]
+    return dict(sorted((int(name[1]), folder) for name, folder in named if name is not None))
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -163,8 +181,8 @@ def known_queues(data: Path) -> dict[int, KnownQueue]:
     CatalogUnreadable."""
     queues = stored_queues(catalog_in(data))
     return {
-        queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
-        for queue, queue_id, _ in queues
+        queue_id: KnownQueue(shard, queue.name, queue.attributes.get("FifoQueue") == "true")
+        for queue, queue_id, shard in queues
     }
 
 
@@ -188,21 +206,46 @@ class _ShardCopy:
         self._known = known
         self._done = done
 
-    def run(self) -> None:
-        """Raises StoreFailed, OSError."""
+    def run(self) -> bool:
+        """Returns False if nothing of the shard can be read: its queues are empty then. Raises
+        StoreFailed, OSError."""
         scratch = self._data / _SCRATCH
-        source = SalvageSource(self._folder, scratch)
+        source: SalvageSource | None = None
+        try:
+            source = SalvageSource(self._folder, scratch)
+        except (StoreFailed, OSError) as error:
+            if disk_refusal(error):
+                raise
+            self._say([f"nothing of it can be read: {error}; {self._its_queues()}"])
         try:
             rows = RocksRows(self._data / self._folder.name)
             try:
                 rows.note_files()  # compactions begin
-                self._copy(source, Target(lambda changes: rows.write(changes.ops)))
+                target = Target(lambda changes: rows.write(changes.ops))
+                if source is None:
+                    self._begin_queues(rows, target)
+                else:
+                    self._copy(source, target)
                 rows.flush()
             finally:
                 rows.close()
         finally:
-            source.close()
+            if source is not None:
+                source.close()
             shutil.rmtree(scratch, ignore_errors=True)
+        return source is not None
+
+    def _begin_queues(self, rows: RocksRows, target: Target) -> None:
+        """Begin the queues of an unreadable shard far above the sequences that they had issued."""
+        for queue_id, known in self._known.items():
+            if known.shard == self._number:
+                QueueCopy(ReadableRows(rows), target, queue_id, fifo=known.fifo).run()
+        target.write()
+
+    def _its_queues(self) -> str:
+        """The known queues of the shard, whose messages are missing."""
+        names = sorted({each.name for each in self._known.values() if each.shard == self._number})
+        return f"all messages of its queues are missing: {', '.join(names) or 'none is known'}"
 
     def _copy(self, source: SalvageSource, target: Target) -> None:
         contents = look_through(source.rows)

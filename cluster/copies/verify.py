@@ -28,6 +28,7 @@ from cluster.copies.restore import difference
 from cluster.fleet.copied_fleet import shards_in
 from cluster.keys.key_records import DataKeyNumbers
 from cluster.members.copied_records import RECORDS_FILE, catalog_of, records_in
+from cluster.members.host_folder import is_without_records
 from storage.checks.consistency import check_queue, check_shard
 from storage.checks.missing import count_missing, missing_departed
 from storage.checks.readable_rows import Damage, ReadableRows
@@ -37,12 +38,18 @@ from storage.copies.checked_database import (
     check_database,
     open_unchanged,
 )
-from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
+from storage.copies.manifest import (
+    MANIFEST_FILE,
+    BackupRefused,
+    Manifest,
+    fleet_parts,
+    read_manifest,
+)
 from storage.copies.second_copy import Found, copy_of, look
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.files.copying import files_below, hash_file
-from storage.files.folder import check_folder, damaged_formats, open_folder
+from storage.files.folder import FolderRefused, check_folder, damaged_formats, open_folder
 from storage.files.refusing_disk import disk_refusal, naming_disk
 from storage.rows.damage import check_rows, table_name
 from storage.rows.stored_rows import StoredRows
@@ -70,8 +77,14 @@ class FolderCheck:
         """Raises FolderRefused if it is neither a data folder nor a backup."""
         self._folder = folder
         self._is_backup = (folder / MANIFEST_FILE).is_file()
+        self.lacks_records = is_without_records(folder)
+        """True in the folder of a host of a cluster: which queues and keys there are is in etcd."""
         self._manifest: Manifest | None = None
         if not self._is_backup:
+            if parts := fleet_parts(folder):
+                raise FolderRefused(
+                    f"{folder} is the backup of a fleet: verify its parts, {', '.join(parts)}"
+                )
             check_folder(folder)
         self._known: dict[int, KnownQueue] = {}
         self._other_shards: list[range] = []
@@ -107,7 +120,8 @@ class FolderCheck:
                     )
             for database in databases_of(self._folder):
                 yield from self._check_database(database)
-            yield from self._check_records()
+            if not self.lacks_records:
+                yield from self._check_records()
             names = {queue_id: queue.name for queue_id, queue in self._known.items()}
             for number, view in views.items():
                 self.shards += 1

@@ -56,6 +56,11 @@ def refuse_member_folder(folder: Path) -> None:
         )
 
 
+def is_without_records(folder: Path) -> bool:
+    """True for the folder of a host of a cluster, whose records are in etcd."""
+    return (folder / MEMBER_FILE).exists() and not (folder / RECORDS_FILE).exists()
+
+
 def save_identity(folder: Path, identity: Identity) -> None:
     """Write it durably; blocks. Raises OSError."""
     file = folder / MEMBER_FILE

@@ -34,9 +34,11 @@ def verify(folder: Path) -> None:
             click.echo(finding)
     except FolderRefused as error:
         raise Refused(str(error)) from error
+    queues = shown_queues(check.queues, check.deleted_queues)
+    if check.lacks_records:
+        queues = "queues and keys are in etcd and were not compared"
     click.echo(
-        f"{folder}: {check.shards} shards, {shown_queues(check.queues, check.deleted_queues)}, "
-        f"{check.rows} rows"
+        f"{folder}: {check.shards} shards, {queues}, {check.rows} rows"
         f"{f', {check.files} files' if check.files else ''}; {findings or 'nothing'} found"
     )
     sys.exit(_FOUND if findings else 0)

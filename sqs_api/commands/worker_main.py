@@ -152,6 +152,8 @@ async def _listen_to(
             records.answered(message)
         elif isinstance(message, said.Changed):
             records.changed(message)
+        elif isinstance(message, said.Ask):
+            supervisor.send(said.There())
         elif isinstance(message, said.Stop):
             asked.set()
             stopping.set()

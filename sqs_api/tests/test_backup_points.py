@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cluster.clock import SystemClock
 from cluster.coordination.coordination import Transaction
 from cluster.copies.backup import CopiedRows
 from cluster.peers.questions import Question, Questions
@@ -19,7 +21,9 @@ from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from sqs_api.admin.backup_points import ClusterPoint
+from sqs_api.admin.backups import Backups
 from sqs_api.admin.quiesce import ACTION, HOLD_S, QuiescedHost
+from sqs_api.gateway_host import GatewayHost
 from storage.copies.manifest import BackupRefused
 from storage.log import Position
 
@@ -301,3 +305,16 @@ async def test_without_etcd_there_is_no_backup() -> None:
         world.root.is_away = True
 
         assert await world.refused() == "cannot read the cluster's records: it is away"
+
+
+async def test_a_gateway_names_who_makes_the_backup(tmp_path: Path) -> None:
+    nothing: Any = SimpleNamespace()
+    point = GatewayHost.backup_point(nothing, nothing, nothing)
+    backups = Backups(
+        tmp_path / "data", {}, point=point, store_of=nothing, clock=SystemClock(), version="1"
+    )
+
+    with pytest.raises(BackupRefused, match="have a host make the backup"):
+        await backups.make(tmp_path / "backup", with_master_key=False)
+
+    assert not (tmp_path / "backup").exists()

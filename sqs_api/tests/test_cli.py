@@ -435,3 +435,31 @@ def test_process_answers_stops_at_once_and_logs_no_secret(tmp_path: Path) -> Non
     assert not readable, "for their owner only"
     assert not (tmp_path / "data").stat().st_mode & 0o077
     assert (second.status, second.out, len(second.err.splitlines())) == (1, "", 1)
+
+
+_INTERRUPTED = """
+import os, signal, sys
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "sqs_api.commands.command_line":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupted())
+sys.argv[1:] = ["version"]
+from sqs_api.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_while_a_command_reads_its_code_ends_it_without_a_traceback() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-EP", "-c", _INTERRUPTED],
+        env=ENVIRONMENT,
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")

@@ -13,17 +13,24 @@ from random import Random
 import pytest
 from rocksdict import Rdict
 
+from cluster.copies import salvage as salvage_module
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
 from storage.checks import readable_rows
 from storage.engines.kept_files import KeptFiles, note_of
 from storage.engines.opening import open_replayed
-from storage.engines.rocks import rocks_options
+from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.sst_file import tail_begin
-from storage.files.copying import files_below
+from storage.files.copying import copy_file, files_below
+from storage.files.folder import FolderRefused, add_shards, open_folder
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import queue_key
+from visibility.rows.row_values import QueueRow
 
 QUEUES = 6
 MESSAGES = 30
+ISSUED = 1_000_000
+"""Above all sequences that were issued."""
 PLACES = [0, *(pytest.param(place, marks=pytest.mark.slow) for place in (1, 2, 3))]
 
 
@@ -211,6 +218,74 @@ def test_damaged_format_file_is_made_anew(source: Path, tmp_path: Path) -> None:
     assert len(bodies) == QUEUES * MESSAGES - 5
 
 
+def test_all_shards_of_a_damaged_format_file_are_salvaged(source: Path, tmp_path: Path) -> None:
+    """Else the messages of all but the first would be missing, and none would be said to be."""
+    add_shards(source, 2)
+    (source / "shard-0").rename(source / "shard-1")
+    (source / "shard-0.log").rename(source / "shard-1.log")
+    RocksRows(source / "shard-0").close()
+    for name in ("format.json", "format.json.copy"):
+        flip(source / name, 5)
+
+    said = run("salvage", source, "--data", tmp_path / "new")
+
+    assert "shard-0, shard-1 are taken for its shards" in said.out
+    assert f" {QUEUES * MESSAGES} messages; none known to be missing" in said.out
+
+
+def test_converted_shard_is_taken_rather_than_what_it_was_made_from(
+    source: Path, tmp_path: Path
+) -> None:
+    (source / "shard-0").rename(source / "shard-0-format-4")
+    (source / "shard-0.log").rename(source / "shard-0-format-4.log")
+    RocksRows(source / "shard-0").close()
+    for name in ("format.json", "format.json.copy"):
+        flip(source / name, 5)
+
+    said, bodies = salvaged(source, tmp_path / "new")
+
+    assert "shard-0-format-4 is taken for its only shard" in said.out
+    assert len(bodies) == QUEUES * MESSAGES - 5
+
+
+def test_shard_without_a_readable_file_costs_no_other_shard(source: Path, tmp_path: Path) -> None:
+    add_shards(source, 2)
+
+    said, bodies = salvaged(source, tmp_path / "new")
+
+    assert said.status == 1
+    assert "shard 1: nothing of it can be read" in said.out
+    assert "all messages of its queues are missing: none is known" in said.out
+    assert len(bodies) == QUEUES * MESSAGES - 5, "five are in flight"
+
+
+def test_queues_of_an_unreadable_shard_are_begun_anew(source: Path, tmp_path: Path) -> None:
+    """Their sequences are none that were issued, or a handle would name another message."""
+    add_shards(source, 2)
+    shutil.rmtree(source / "shard-0")
+    RocksRows(source / "shard-1").close()
+
+    said, bodies = salvaged(source, tmp_path / "new")
+
+    assert "all messages of its queues are missing: q0, q1, q2.fifo, q3, q4, q5.fifo" in said.out
+    assert bodies == set()
+    rows = RocksRows(tmp_path / "new" / "shard-0")
+    stored = {key: rows.get(key) for key in map(queue_key, range(1, QUEUES + 1))}
+    rows.close()
+    begun = [decode_row(QueueRow, key, value) for key, value in stored.items() if value is not None]
+    assert [row.next_sequence > ISSUED for row in begun] == [True] * QUEUES
+
+
+def test_queues_of_an_unreadable_shard_are_named(source: Path, tmp_path: Path) -> None:
+    shutil.rmtree(source / "shard-0")
+
+    said = run("salvage", source, "--data", tmp_path / "new")
+
+    assert said.status == 2
+    assert "all messages of its queues are missing: q0, q1, q2.fifo, q3, q4, q5.fifo" in said.err
+    assert not names(tmp_path / "new")
+
+
 def test_handles_name_no_other_message_in_a_salvaged_queue(source: Path, tmp_path: Path) -> None:
     """A queue whose row is lost continues far above the sequences that it had issued."""
     flip(table(source), 100)
@@ -233,6 +308,26 @@ def test_folder_in_use_or_target_with_contents_is_refused(source: Path, tmp_path
     nothing = run("salvage", tmp_path / "nothing", "--data", tmp_path / "other")
     assert (nothing.status, "is not a data folder" in nothing.err) == (2, True)
     assert not (tmp_path / "other").exists()
+
+
+def test_no_service_starts_on_a_salvage_that_was_cut_off(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have all queues, and none of their messages."""
+    at_once = tmp_path / "at once"
+
+    def cut_off(file: Path, target: Path) -> None:
+        copy_file(file, target)
+        shutil.copytree(tmp_path / "new", at_once)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(salvage_module, "_copy_database", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        salvage_module.salvage(source, tmp_path / "new")
+
+    with pytest.raises(FolderRefused, match=r"has shards but no format\.json"):
+        open_folder(at_once)
+    assert not names(tmp_path / "new")
 
 
 def test_records_are_refused_if_both_copies_are_damaged(source: Path, tmp_path: Path) -> None:

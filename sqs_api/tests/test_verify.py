@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from cluster.members.host_folder import save_identity
+from cluster.members.member_records import Identity
 from sqs_api.node import start_node
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.start_refusals import NodeRefused
@@ -258,3 +260,53 @@ def test_a_folder_that_came_back_shorter_is_named(closed: Path) -> None:
 
     assert verified.status == 1
     assert "of its log are lost" in verified.out
+
+
+def test_a_missing_log_is_named(closed: Path, target: Path) -> None:
+    """The rows cannot tell what they lacked; a backup has no logs."""
+    backed_up = run("backup", target, "--data", closed)
+    shutil.rmtree(closed / "shard-0.log")
+
+    verified, copy = run("verify", closed), run("verify", target)
+    salvaged = run("salvage", closed, "--data", closed.parent / "new")
+
+    assert "shard 0: its log is missing" in verified.out
+    assert "shard 0: its log is missing" in salvaged.out
+    assert (verified.status, salvaged.status) == (1, 1)
+    assert (backed_up.status, copy.status) == (0, 0), copy.out
+
+
+def test_the_folder_of_a_host_of_a_cluster_is_compared_with_no_records(closed: Path) -> None:
+    """They are in etcd: each message would be said to be without its key."""
+    for file in closed.glob("records.*"):
+        file.unlink()
+    save_identity(closed, Identity("a"))
+
+    verified = run("verify", closed)
+
+    assert (verified.status, "nothing found" in verified.out) == (0, True), verified.out
+    assert "queues and keys are in etcd and were not compared" in verified.out
+
+
+def test_a_backup_is_not_restored_into_itself(closed: Path, target: Path) -> None:
+    """Else its new files would be said not to belong to it."""
+    run("backup", target, "--data", closed)
+
+    said = run("restore", target, "--data", target / "new")
+
+    assert (said.status, "new is in the backup" in said.err) == (2, True)
+    assert run("verify", target).status == 0
+
+
+def test_the_folder_above_the_parts_of_a_fleet_says_what_it_is(
+    closed: Path, target: Path, tmp_path: Path
+) -> None:
+    target.mkdir()
+    for number in (1, 2):
+        run("backup", target / f"cluster-{number}", "--data", closed)
+
+    verified, restored = run("verify", target), run("restore", target, "--data", tmp_path / "new")
+
+    assert "of a fleet: verify its parts, cluster-1, cluster-2" in verified.err
+    assert "parts cluster-1, cluster-2: restore them with --fleet" in restored.err
+    assert (verified.status, restored.status) == (2, 2)

@@ -3,8 +3,8 @@ the worker inherited.
 
     frame: length (4), message as msgpack
 
-The pair has no name, so nobody else can speak. It ends with either process and with nothing else:
-there are no heartbeats, and a process that stands still loses nothing.
+The pair has no name, so nobody else can speak. It ends with either process and with nothing else. A
+supervisor that stands still loses nothing; a worker that does is ended, see `Keeper`.
 """
 
 from __future__ import annotations
@@ -66,6 +66,14 @@ class Close(msgspec.Struct, tag=True):
     """All workers are drained: close the shards, and end."""
 
 
+class Ask(msgspec.Struct, tag=True):
+    """Say that you are there."""
+
+
+class There(msgspec.Struct, tag=True):
+    """The answer to `Ask`."""
+
+
 class ReadRecords(msgspec.Struct, tag=True):
     """Read records; all without `keys`."""
 
@@ -112,9 +120,17 @@ class Drained(msgspec.Struct, tag=True):
     """It has answered its last request, and still decides those of other workers."""
 
 
-ToWorker = Start | StartMember | Answered | Changed | Stop | Close
+ToWorker = Start | StartMember | Answered | Changed | Ask | Stop | Close
 ToSupervisor = (
-    ReadRecords | CommitRecords | WatchRecords | AuditLine | Ready | Refused | Removed | Drained
+    ReadRecords
+    | CommitRecords
+    | WatchRecords
+    | AuditLine
+    | There
+    | Ready
+    | Refused
+    | Removed
+    | Drained
 )
 T = TypeVar("T")
 OfWorker = msgspec.msgpack.Decoder[ToSupervisor](ToSupervisor)

@@ -1,5 +1,10 @@
 """Keeper: has the processes of the workers, and replaces each that ends by a process that waits for
-that."""
+that.
+
+A worker that stands still would keep its share of the connections and of the queues waiting for
+ever, so it is ended. The times between looks are the supervisor's own: if the machine slept, or had
+no time for it, all of that is one look.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,8 @@ _END_S = 15.0
 _STEADY_S = 5.0
 """A worker that lived as long is replaced at once; others after a pause that grows."""
 _PAUSE_S, _PAUSE_MAX_S = 0.2, 5.0
+_LOOK_S, _SILENT_LOOKS = 5.0, 6
+"""A worker that has not answered in so many looks, one after the other, is ended."""
 
 
 class WorkerRefused(Exception):
@@ -87,7 +94,11 @@ class Keeper:
         loop = asyncio.get_running_loop()
         pause_s, begun_s = _PAUSE_S, loop.time()
         while True:
-            await worker.ended.wait()
+            watching = asyncio.create_task(self._watch(number, worker))
+            try:
+                await worker.ended.wait()
+            finally:
+                watching.cancel()
             if self._is_stopping:
                 return
             if worker.is_removed:
@@ -110,6 +121,24 @@ class Keeper:
             begun_s = loop.time()
             worker = await self._next()
             self._put(worker, number)
+
+    async def _watch(self, number: int, worker: WorkerProcess) -> None:
+        """End the worker if it stands still."""
+        await worker.ready.wait()
+        silent = 0
+        while silent < _SILENT_LOOKS:
+            worker.ask()
+            await asyncio.sleep(_LOOK_S)
+            silent = silent + 1 if worker.is_silent else 0
+        self._log.error(
+            "worker_stands_still",
+            worker=number,
+            pid=worker.process.pid,
+            means=f"it answered nothing for {_LOOK_S * _SILENT_LOOKS:g} s and is replaced",
+            action="none if it happens once; else tell us what it did",
+        )
+        with suppress(ProcessLookupError):
+            worker.process.kill()
 
     def _removed(self, number: int) -> None:
         del self._workers[number]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqs_api.workers.conversation import (
+    Ask,
     AuditLine,
     Conversation,
     Drained,
@@ -20,6 +21,7 @@ from sqs_api.workers.conversation import (
     Removed,
     Start,
     StartMember,
+    There,
     ToSupervisor,
 )
 from sqs_api.workers.forked import Process, Started, pairs
@@ -62,6 +64,8 @@ class WorkerProcess:
         """The reason why it could not start."""
         self.is_removed = False
         """True if its cluster has removed it."""
+        self.is_silent = False
+        """True until it has answered the last `ask`."""
         self.ready, self.drained, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         """Set once each, `ended` after both others."""
         self.conversation = conversation
@@ -111,6 +115,11 @@ class WorkerProcess:
             socket.send_fds(self._descriptors, [_LISTENING], [each.fileno() for each in listening])
         self.conversation.send(start)
 
+    def ask(self) -> None:
+        """Have it say that it is there."""
+        self.is_silent = True
+        self.conversation.send(Ask())
+
     def give(self, peer: str, kind: SocketKind, end: socket.socket) -> None:
         """Hand it a socket from a peer; one that it has no room for is closed."""
         with suppress(OSError):
@@ -123,6 +132,8 @@ class WorkerProcess:
             if isinstance(message, AuditLine):
                 if self._served.lines is not None:
                     self._served.lines.put(message.line)
+            elif isinstance(message, There):
+                self.is_silent = False
             elif isinstance(message, Ready):
                 self.ready.set()
             elif isinstance(message, Refused):

@@ -45,7 +45,7 @@ _LOCK = "LOCK"
 _NOT_COPIED = (_LOCK, "LOG")
 _CORRUPTION = "Corruption: "
 _NOTE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
-_BESIDE = (".log", ".fresh", ".damaged")
+_BESIDE = (".log", ".log.begun", ".fresh", ".damaged")
 """Endings of the files and folders beside a shard's folder (storage/files/folder.py)."""
 _UNKNOWN = sys.maxsize
 """The number in an unreadable note: it may have covered any change."""

@@ -105,6 +105,11 @@ def write_manifest(backup: Path, manifest: Manifest) -> None:
     sync_folder(backup)
 
 
+def fleet_parts(backup: Path) -> list[str]:
+    """The names of the parts of a fleet's backup, none if it is something else. Raises OSError."""
+    return sorted(file.parent.name for file in backup.glob(f"cluster-*/{MANIFEST_FILE}"))
+
+
 def read_manifest(backup: Path) -> Manifest:
     """Read the manifest.
 
@@ -114,6 +119,11 @@ def read_manifest(backup: Path) -> Manifest:
     try:
         text = file.read_bytes()
     except FileNotFoundError as error:
+        if parts := fleet_parts(backup):
+            raise BackupRefused(
+                f"{backup} is of a fleet, with the parts {', '.join(parts)}: restore them with "
+                "--fleet and --cluster-number"
+            ) from error
         raise BackupRefused(
             f"{backup} has no {MANIFEST_FILE}: it is no backup, or one that was not finished"
         ) from error

@@ -32,6 +32,8 @@ from storage.log import (
     Position,
     Reading,
     SystemDisk,
+    is_begun,
+    note_begun,
     open_log,
     read_answered,
     read_log,
@@ -117,6 +119,14 @@ def read_above(
     return reading
 
 
+def lacks_log(reading: Reading) -> bool:
+    """True if there is no log, although the rows took Entries of one, or one was begun. Rows that
+    were restored are as of an Entry without a term. Raises OSError."""
+    if reading.log_id:
+        return False
+    return reading.applied.term > 0 or is_begun(reading.disk, reading.folder)
+
+
 class _Opening:
     """A folder while it is opened."""
 
@@ -130,7 +140,7 @@ class _Opening:
         with suppress(DamagedRecord):
             self.applied = rows.applied()
         self.lacks_log = False
-        """True if there are rows without the log that they belong to."""
+        """See `lacks_log`."""
 
     def read(self) -> Reading:
         """Read the log; losses must be accepted. Raises StoreFailed, OSError, LogMismatch."""
@@ -145,8 +155,7 @@ class _Opening:
             reading = self._read(folder, None)
         for warning in reading.warnings:
             self.log.warning("log_damaged", text=warning)
-        has_rows = self.applied is not None and self.applied.index > 0
-        self.lacks_log = has_rows and not reading.log_id
+        self.lacks_log = lacks_log(reading)
         if self.lacks_log and not accepts_loss:
             raise StoreFailed(f"the log of {self.rows.folder} is missing: {folder}. {_WAYS_OUT}")
         self._refuse_loss(reading)
@@ -204,6 +213,7 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
         new_log_id=options.new_log_id,
         segment_bytes=options.segment_bytes,
     )
+    note_begun(disk, reading.folder)
     note = None
     if options.durability is Durability.FSYNC:
         note = AnsweredNote(disk, log_folder(rows.folder), opened.log_id)

@@ -18,12 +18,13 @@ from types import MappingProxyType
 from rocksdict import AccessType, Rdict
 
 from storage.engines.kept_files import KEPT, OF_ONE_OPENING, put_together, read_note
-from storage.engines.opening import read_above
+from storage.engines.opening import lacks_log, read_above
 from storage.engines.readable import open_readable
 from storage.engines.rocks import applied_of, rocks_options
 from storage.engines.rocks_reader import RocksReader
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import log_folder
+from storage.files.folder import BACKUP_FILE
 from storage.healing.lost_entries import changed_queues, perhaps_changed
 from storage.log import BEGINNING, NoteDamaged, Position, Reading, SystemDisk, read_answered
 from storage.rows.entry_body import decode_body
@@ -42,6 +43,8 @@ class RocksView:
     def __init__(self, folder: Path) -> None:
         """Raises StoreFailed if it cannot be opened, or changed during every attempt."""
         self._folder = folder
+        self._is_copied = (folder.parent / BACKUP_FILE).exists()
+        """True in a backup, which has no logs."""
         self.restored: list[str] = []
         """Damaged files that are replaced by kept ones."""
         self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
@@ -130,6 +133,8 @@ class RocksView:
     def log_findings(self, names: Mapping[int, str] = MappingProxyType({})) -> Iterator[str]:
         """Missing Entries of the log, and damage without loss. `names` are those of queues by
         id."""
+        if not self._is_copied and lacks_log(self.log):
+            yield f"its log is missing: {self.log.folder}; what its rows lacked is lost"
         perhaps = perhaps_changed(self._reader, self.log, names)
         for lost in self.log.lost:
             unsure = perhaps if lost.headless else []

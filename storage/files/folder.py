@@ -13,6 +13,7 @@
                          users and access keys (cluster/catalog/host_records.py)
     DATA/records.lock    locked by the process that has the records open
     DATA/shard-0.log/    the log of shard 0 (storage/log/)
+    DATA/shard-0.log.begun  tells that there must be one (storage/log/begun.py)
     DATA/usage.sqlite    usage by account; DATA/usage-*.journal has the latest
                          (sqs_api/gateway/usage.py)
     DATA/history.sqlite  two weeks of the charts, DATA/history-w1.sqlite that of another worker

@@ -1,6 +1,7 @@
 """The write-ahead log of one shard: `read_log`, then `open_log`, then `Log`."""
 
 from storage.log.answered import Answered, AnsweredNote, NoteDamaged, read_answered
+from storage.log.begun import is_begun, note_begun
 from storage.log.disk import Disk, SystemDisk
 from storage.log.entry import (
     BEGINNING,
@@ -46,6 +47,8 @@ __all__ = [
     "ReplicaLog",
     "SystemDisk",
     "have_room",
+    "is_begun",
+    "note_begun",
     "open_log",
     "open_replica_log",
     "read_answered",

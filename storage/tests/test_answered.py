@@ -227,6 +227,27 @@ async def test_rows_beside_the_log_of_another_shard_are_refused(
         opened(folder)
 
 
+@pytest.mark.parametrize("has_rows_folder", [True, False])
+async def test_a_log_that_is_lost_before_the_rows_have_anything_is_missed(
+    opened: Opened, tmp_path: Path, *, has_rows_folder: bool
+) -> None:
+    """Such rows look like those of a new shard: all that was answered would be lost silently."""
+    store = opened(tmp_path / "s")
+    await fill(store, 0, 10)
+    await store.abandon()
+    shutil.rmtree(log_folder(store.folder))
+    if not has_rows_folder:
+        shutil.rmtree(store.folder)
+
+    with pytest.raises(StoreFailed, match=r"the log of .* is missing"):
+        opened(store.folder)
+
+    again = opened(store.folder, accepts_loss=True)
+    assert again.came_back_shorter
+    await again.close()
+    assert not opened(store.folder).came_back_shorter
+
+
 @pytest.mark.parametrize("other", ["t", ""], ids=["another log", "no log"])
 async def test_rows_without_their_log_are_opened_as_older_ones_if_a_loss_is_accepted(
     opened: Opened, tmp_path: Path, other: str
