@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.ages.counting import ShardHour
 from spark_jobs.ages.lake_snapshots import HOUR_MS, Hour
 from spark_jobs.ages.queue_age import (
+    EMPTY,
     HOURLY,
     REPORT,
     command,
@@ -72,6 +73,36 @@ def test_rerun_changes_nothing_and_needs_no_spark(lake: Lake, open_session: Open
     )
     assert second == "queue-age: nothing new; worst orders (oldest 3 h 12 min)"
     assert (contents(lake), table_of(lake).version()) == (before, version)
+
+
+def test_hours_in_which_all_queues_were_empty_are_computed_once(
+    lake: Lake, open_session: OpenSession
+) -> None:
+    write_snapshot(lake, at(10), [stored("orders", 5000)])
+    for hours in range(1, 4):
+        write_snapshot(lake, at(60 * hours + 10), [])
+        run_queue_age(lake, open_session)
+
+    assert run_queue_age(lake, no_spark) == "queue-age: nothing new"
+    assert lake.read_json(QUEUE_AGE_LATEST) == {"hour": "2026-11-20T11:00:00Z", "queues": []}
+    assert "last seen 20 Nov 08:00" in (lake.read(REPORT) or b"").decode()
+
+    write_snapshot(lake, at(200), [stored("orders", 3)])
+    said = run_queue_age(lake, open_session)
+    assert said == "queue-age: 1 queue, 1 hour, 1 message counted; worst orders (oldest 3.0 s)"
+    assert run_queue_age(lake, no_spark).startswith("queue-age: nothing new")
+
+
+@pytest.mark.parametrize("content", [b"no", b"[]", b'{"hours": {"x": [1, 2]}}', b'{"hours": 1}'])
+def test_a_wrong_note_of_empty_hours_is_written_anew(
+    lake: Lake, open_session: OpenSession, content: bytes
+) -> None:
+    write_snapshot(lake, at(10), [])
+    lake.write(EMPTY, content)
+
+    run_queue_age(lake, open_session)
+
+    assert run_queue_age(lake, no_spark) == "queue-age: nothing new"
 
 
 def test_hour_with_new_files_is_computed_from_all_its_files(
@@ -232,6 +263,20 @@ def test_newest_hour_is_what_the_service_reads(lake: Lake, open_session: OpenSes
     assert orders["age_p50_s"] == orders["age_max_s"] == 10
     assert orders["time_in_queue_p99_s"] == pytest.approx(1.1168, rel=1e-3)
     assert mails["time_in_queue_p99_s"] is None
+
+
+def test_hours_of_a_clock_that_was_ahead_are_not_the_newest(
+    spark: SparkSession, lake: Lake
+) -> None:
+    write_snapshot(lake, at(10), [stored("orders", 3)])
+    write_snapshot(lake, at(60 * 24 + 10), [stored("ahead", 9000)])
+    table = table_of(lake)
+    hours = plan(lake, table)
+    commit(table, hours, compute(spark, lake, hours))
+
+    for now, shown in ((at(20), "orders"), (at(60 * 24 + 20), "ahead"), (at(-60), "ahead")):
+        found = publish(lake, table_of(lake), now)
+        assert [queue["queue"] for queue in (found or {})["queues"]] == [shown]
 
 
 def test_report_has_the_worst_queue_first_and_escapes_names(
