@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pyarrow.fs as arrow_fs
 from pyarrow import ArrowException, NativeFile
 
-from storage.lake.lake_permissions import FILE, OWNER_ONLY, make_folder, read_umask
+from storage.lake.lake_permissions import FILE, OWNER_ONLY, check_path, make_folder, read_umask
 
 _CHUNK_BYTES = 8 << 20
 _DRAFT = ".draft-"
@@ -89,6 +89,10 @@ class Lake:
         self.is_local = "://" not in url or url.startswith("file://")
         if self.is_local:
             self._root = os.path.abspath(urlsplit(url).path if "://" in url else url)
+            try:
+                check_path(self._root)
+            except ValueError as error:
+                raise LakeUnusable(f"lake {url}: {error}") from error
             self.url = self._root
             self._files: arrow_fs.FileSystem = arrow_fs.LocalFileSystem()
             self._synced: set[Path] = set()  # folders that are durable in their parents

@@ -158,6 +158,9 @@ def test_what_cannot_be_used_is_named(lake: Lake, tmp_path: Path) -> None:
         lake.write("folder/file", b"")
     with pytest.raises(LakeUnusable, match="must be a folder or s3://"):
         Lake("http://somewhere/else")
+    for name in ("a[1]", "%41", "back\\slash"):
+        with pytest.raises(LakeUnusable, match="with which Delta tables do not work"):
+            Lake(str(tmp_path / name / "lake"))
     Path(lake.url).unlink()
     lake.write("damaged.json", b"{")
     with pytest.raises(LakeUnusable, match=r"damaged\.json is damaged"):
