@@ -189,7 +189,8 @@ class Lake:
     @contextmanager
     def draft(self, path: str) -> Iterator[Path]:
         """A local file to write; it moves to its place, durably, when the block ends without an
-        error."""
+        error. Errors of the block itself that are the system's or Arrow's, such as a full disk, are
+        raised as LakeUnusable as well."""
         target = Path(self.path(path))
         with _named(self.uri(path)):
             if self.is_local:
@@ -201,8 +202,8 @@ class Lake:
             os.close(descriptor)
         draft = Path(name)
         try:
-            yield draft
             with _named(self.uri(path)):
+                yield draft
                 self._put(draft, target)
         finally:
             with suppress(FileNotFoundError):

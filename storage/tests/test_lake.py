@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
@@ -150,6 +152,18 @@ def test_folders_that_do_not_exist_are_empty_and_removing_nothing_is_no_error(la
     assert lake.list("nowhere") == []
     lake.remove("nowhere/file")
     lake.remove_folder("nowhere")
+
+
+@pytest.mark.parametrize(
+    "failure", [OSError(errno.ENOSPC, "No space left on device"), pa.ArrowInvalid("No space left")]
+)
+def test_a_draft_that_cannot_be_written_names_its_file_and_leaves_nothing(
+    lake: Lake, failure: Exception
+) -> None:
+    with pytest.raises(LakeUnusable, match=r"lake/a/b: .*No space left"), lake.draft("a/b"):
+        raise failure
+
+    assert lake.list_drafts("a") == lake.list("a") == []
 
 
 def test_what_cannot_be_used_is_named(lake: Lake, tmp_path: Path) -> None:
