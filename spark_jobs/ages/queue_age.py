@@ -4,7 +4,8 @@ An hour with new files is computed again from all its files and replaced in one 
 changes nothing, a killed run has replaced whole hours or none, and one of two overlapping runs
 starts over. An hour that has lost files stays as it is. Hours in which no queue had messages have
 no rows; LAKE/queue_age_empty.json has their files. The newest hour is also written to
-LAKE/queue_age_latest.json, which the service reads, and two days to LAKE/reports/queue-age.html.
+LAKE/queue_age_latest.json, which the service reads, and two days to LAKE/reports/queue-age.html. An
+hour with a damaged file is left out and told; the others are computed all the same.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ _EMPTY_MAX = 24 * 400
 """Hours for which it is remembered that they are empty, counted from the newest."""
 _PORTION_BYTES = 256 << 20
 _TRIES = 5
+_FAILED_MAX = 4
+"""Hours that may be left out since they cannot be read."""
 
 
 class Used(NamedTuple):
@@ -181,6 +184,25 @@ def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Tab
     return ages.select(list(HOURLY)).cast(arrow_schema(HOURLY))
 
 
+def readable(
+    session: SparkSession, lake: Lake, hours: dict[int, Hour], failed: dict[int, JobFailed]
+) -> Iterator[tuple[dict[int, Hour], pa.Table]]:
+    """The hours with their rows, at once if all files can be read, else in parts without the hours
+    that fail, which are added to `failed`. Raises JobFailed if many fail: then it is not a file."""
+    try:
+        yield hours, compute(session, lake, hours)
+    except JobFailed as error:
+        if len(hours) == 1:
+            failed[next(iter(hours))] = error
+            if len(failed) > _FAILED_MAX:
+                raise
+            return
+        some = list(hours.items())
+        middle = len(some) // 2
+        for half in (some[:middle], some[middle:]):
+            yield from readable(session, lake, dict(half), failed)
+
+
 def commit(table: DeltaTable, hours: dict[int, Hour], rows: pa.Table) -> None:
     """Replace the rows of the hours. Raises NotCommitted, LakeUnusable."""
     days = ", ".join(f"'{day}'" for day in sorted({_day(hour_ms) for hour_ms in hours}))
@@ -219,28 +241,34 @@ def _newest(begins: list[datetime], now: datetime) -> datetime:
 
 
 def run_queue_age(lake: Lake, open_session: OpenSession, since: datetime | None = None) -> str:
-    """Run the job; its summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    """Run the job; its summary. Raises JobFailed, also if it left hours out, LakeUnusable,
+    SparkUnusable."""
     done = Computed()
+    failed: dict[int, JobFailed] = {}
     with ExitStack() as stack:
         session: SparkSession | None = None
         for _ in range(_TRIES):
             table = open_table(lake, QUEUE_AGE, HOURLY)
-            hours = plan(lake, table, since)
+            planned = plan(lake, table, since)
+            hours = {at_ms: hour for at_ms, hour in planned.items() if at_ms not in failed}
             try:
                 for portion in portions(hours):
                     session = session or stack.enter_context(open_session())
                     click.echo(_heading(portion), err=True)
-                    rows = compute(session, lake, portion)
-                    commit(table, portion, rows)
-                    note_empty(lake, portion, rows)
-                    _add(done, portion, rows)
-                    table = open_table(lake, QUEUE_AGE, HOURLY)
+                    for some, rows in readable(session, lake, portion, failed):
+                        commit(table, some, rows)
+                        note_empty(lake, some, rows)
+                        _add(done, some, rows)
+                        table = open_table(lake, QUEUE_AGE, HOURLY)
                 break
             except NotCommitted:  # another run was faster: plan again
                 click.echo("queue-age: another run has changed the table, starting over", err=True)
         else:
             raise JobFailed(f"{lake.uri(QUEUE_AGE)} changes faster than ages can be computed")
-    return _summary(done, publish(lake, open_table(lake, QUEUE_AGE, HOURLY), datetime.now(UTC)))
+    text = _summary(done, publish(lake, open_table(lake, QUEUE_AGE, HOURLY), datetime.now(UTC)))
+    for error in failed.values():
+        raise JobFailed(f"{plural(len(failed), 'hour')} left out: {error}") from error
+    return text
 
 
 def _heading(hours: dict[int, Hour]) -> str:

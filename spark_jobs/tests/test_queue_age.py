@@ -28,6 +28,7 @@ from spark_jobs.ages.queue_age import (
     plan,
     portions,
     publish,
+    readable,
     run_queue_age,
 )
 from spark_jobs.lib.charts import amounts_chart, times_chart
@@ -227,6 +228,41 @@ def test_damaged_file_ends_the_job_and_is_named(lake: Lake, open_session: OpenSe
         run_queue_age(lake, open_session)
 
     assert contents(lake) == []
+
+
+def test_hour_with_a_damaged_file_is_left_out_and_others_are_computed(
+    lake: Lake, open_session: OpenSession
+) -> None:
+    paths = [write_snapshot(lake, at(60 * hours + 10), [stored("q", 10)]) for hours in range(4)]
+    whole = lake.read(paths[1]) or b""
+    lake.write(paths[1], whole[: len(whole) // 2])
+
+    for _ in range(2):
+        with pytest.raises(JobFailed, match=f"^1 hour left out: .*{re.escape(paths[1])}"):
+            run_queue_age(lake, open_session)
+        assert [row["hour"] for row in contents(lake)] == [at(0), at(120), at(180)]
+        assert (lake.read_json(QUEUE_AGE_LATEST) or {})["hour"] == "2026-11-20T11:00:00Z"  # type: ignore[index]
+
+    lake.write(paths[1], whole)
+    assert run_queue_age(lake, open_session).startswith("queue-age: 1 queue, 1 hour")
+    assert len(contents(lake)) == 4
+
+
+def test_job_that_cannot_compute_anything_ends(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> pa.Table:
+        tried.append(1)
+        raise JobFailed("no space on the disk")
+
+    tried: list[int] = []
+    monkeypatch.setattr("spark_jobs.ages.queue_age.compute", failing)
+    hours = {number * HOUR_MS: Hour() for number in range(1000)}
+
+    with pytest.raises(JobFailed, match="no space on the disk"):
+        list(readable(spark, lake, hours, {}))
+
+    assert len(tried) < 30
 
 
 def test_large_lakes_are_taken_in_portions_of_whole_days() -> None:
