@@ -12,6 +12,7 @@ def main() -> None:
     """Isolate this process from the current folder and the environment's Python settings, so that
     no foreign `auth` or `storage` package is imported. (-I would also hide packages of a `pip
     install --user`.)"""
+    _open_closed_streams()
     if not (sys.flags.ignore_environment and sys.flags.safe_path):
         os.execv(sys.executable, [sys.executable, "-EP", "-m", "sqs_api", *sys.argv[1:]])
     if os.environ.get("HOLDFAST_NATIVE") == "off":
@@ -33,6 +34,16 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     run()
+
+
+def _open_closed_streams() -> None:
+    """Open what of standard input, output and error was closed, as nothing. Else a socket or a file
+    of the service gets the number, and what is printed goes there; uvloop aborts on such ones."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 if __name__ == "__main__":

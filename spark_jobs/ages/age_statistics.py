@@ -77,8 +77,9 @@ As of the hour's last snapshot: `stored`, `oldest_stored_s`, `oldest_receivable_
 
 `time_in_queue_...`: time in the queue of deleted messages; the maximum is the end of a bucket.
 
-From flows, which cover `watched_s` of the hour: the counts `sent` to `moved_out`, and rates
-(`..._per_s`): arrivals are sent or moved in; departures are deleted, expired, purged or moved out.
+From flows, which cover `watched_s` up to the hour's last one (more than an hour if the lake was
+away for longer): the counts `sent` to `moved_out`, and rates (`..._per_s`). Arrivals are sent or
+moved in; departures are deleted, expired, purged or moved out.
 `visible`, `in_flight`, `delayed` and their sum `backlog` are those at the hour's end;
 `growth_per_hour` is arrivals less departures, null if less than half an hour was watched. Without
 flows these are null, and `backlog` is `stored`.
@@ -150,9 +151,10 @@ def flow_sums(movements: DataFrame) -> DataFrame:
     A queue without a row in a shard's last flow of the hour is empty or deleted: its backlog is 0.
     """
     at_end = f.col("until_at") == f.col("ended_at")
-    begun_at = f.coalesce("begun_at", f.greatest("from_at", "hour"))
+    begun_at = f.coalesce("begun_at", "from_at")
     at_ends = [f.sum(f.when(at_end, f.col(name)).otherwise(0)).alias(name) for name in _STATES]
     watched = (f.unix_micros(f.max("ended_at")) - f.unix_micros(f.min(begun_at))) / 1e6
+    watched = f.greatest(watched, f.lit(0.0))  # a clock was set back
     return movements.groupBy(*_KEYS).agg(
         *(f.sum(name).alias(name) for name in _SUMMED), *at_ends, watched.alias("watched_s")
     )

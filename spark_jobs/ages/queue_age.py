@@ -2,8 +2,10 @@
 
 An hour with new files is computed again from all its files and replaced in one commit. So a rerun
 changes nothing, a killed run has replaced whole hours or none, and one of two overlapping runs
-starts over. An hour that has lost files stays as it is. The newest hour is also written to
-LAKE/queue_age_latest.json, which the service reads, and two days to LAKE/reports/queue-age.html.
+starts over. An hour that has lost files stays as it is. Hours in which no queue had messages have
+no rows; LAKE/queue_age_empty.json has their files. The newest hour is also written to
+LAKE/queue_age_latest.json, which the service reads, and two days to LAKE/reports/queue-age.html. An
+hour with a damaged file is left out and told; the others are computed all the same.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ from storage.lake.table import Lake
 HOURLY: Columns = AGE | {"day": "date", "files": "int64", "files_checksum": "int64"}
 """Columns of the table: AGE, the hour's day, and number and checksum of the files of the hour."""
 REPORT = f"{REPORTS}/queue-age.html"
+EMPTY = "queue_age_empty.json"
+"""{"hours": {start in epoch ms: [files, checksum]}}: hours without rows, as `Used`."""
 _LATEST = [
     *QUEUE,
     *(
@@ -61,8 +65,12 @@ _LATEST = [
     "arrivals_per_s",
     "departures_per_s",
 ]
+_EMPTY_MAX = 24 * 400
+"""Hours for which it is remembered that they are empty, counted from the newest."""
 _PORTION_BYTES = 256 << 20
 _TRIES = 5
+_FAILED_MAX = 4
+"""Hours that may be left out since they cannot be read."""
 
 
 class Used(NamedTuple):
@@ -92,7 +100,7 @@ def plan(lake: Lake, table: DeltaTable, since: datetime | None = None) -> dict[i
         hours = {hour_ms: hour for hour_ms, hour in hours.items() if hour_ms >= first_ms}
     if not hours:
         return {}
-    used = _used(table, min(hours))
+    used = empty_hours(lake) | _used(table, min(hours))
     return {
         hour_ms: hour for hour_ms, hour in sorted(hours.items()) if _is_due(hour, used.get(hour_ms))
     }
@@ -112,6 +120,33 @@ def _used(table: DeltaTable, since_ms: int) -> dict[int, Used]:
         int(row["hour"].timestamp() * 1000): Used(row["files"], row["files_checksum"])
         for row in rows.to_pylist()
     }
+
+
+def empty_hours(lake: Lake) -> dict[int, Used]:
+    """The hours that were computed and have no rows; none if the file is not as it should be.
+    Raises LakeUnusable."""
+    try:
+        said = json.loads(lake.read(EMPTY) or b"{}")
+        return {int(hour_ms): Used(*map(int, used)) for hour_ms, used in said["hours"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def note_empty(lake: Lake, hours: dict[int, Hour], rows: pa.Table) -> None:
+    """Remember which of these hours have no rows, so that no run computes them again. Raises
+    LakeUnusable."""
+    filled = {hour_ms // 1000 for hour_ms in rows["hour"].cast(pa.int64()).unique().to_pylist()}
+    known = empty_hours(lake)
+    new = {
+        hour_ms: Used(len(hour.files), hour.checksum)
+        for hour_ms, hour in hours.items()
+        if hour_ms not in filled
+    }
+    oldest_ms = max(known | new, default=0) - _EMPTY_MAX * HOUR_MS
+    kept = {ms: used for ms, used in known.items() if ms not in hours and ms >= oldest_ms}
+    if kept | new != known:
+        content = {"hours": {str(hour_ms): used for hour_ms, used in (kept | new).items()}}
+        lake.write(EMPTY, json.dumps(content, separators=(",", ":")).encode())
 
 
 def portions(hours: dict[int, Hour]) -> Iterator[dict[int, Hour]]:
@@ -149,6 +184,25 @@ def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Tab
     return ages.select(list(HOURLY)).cast(arrow_schema(HOURLY))
 
 
+def readable(
+    session: SparkSession, lake: Lake, hours: dict[int, Hour], failed: dict[int, JobFailed]
+) -> Iterator[tuple[dict[int, Hour], pa.Table]]:
+    """The hours with their rows, at once if all files can be read, else in parts without the hours
+    that fail, which are added to `failed`. Raises JobFailed if many fail: then it is not a file."""
+    try:
+        yield hours, compute(session, lake, hours)
+    except JobFailed as error:
+        if len(hours) == 1:
+            failed[next(iter(hours))] = error
+            if len(failed) > _FAILED_MAX:
+                raise
+            return
+        some = list(hours.items())
+        middle = len(some) // 2
+        for half in (some[:middle], some[middle:]):
+            yield from readable(session, lake, dict(half), failed)
+
+
 def commit(table: DeltaTable, hours: dict[int, Hour], rows: pa.Table) -> None:
     """Replace the rows of the hours. Raises NotCommitted, LakeUnusable."""
     days = ", ".join(f"'{day}'" for day in sorted({_day(hour_ms) for hour_ms in hours}))
@@ -159,49 +213,62 @@ def commit(table: DeltaTable, hours: dict[int, Hour], rows: pa.Table) -> None:
 def publish(lake: Lake, table: DeltaTable, now: datetime) -> dict[str, Any] | None:
     """Write the newest hour for the service, and the report.
 
-    Returns the former's content; None if the table is empty. Raises LakeUnusable.
+    The newest hour has no queues if all were empty. Hours that have not begun are from a clock that
+    was ahead, and left out. Returns the content for the service; None if the table is empty. Raises
+    LakeUnusable.
     """
-    days = table.partitions()
+    days = [datetime.fromisoformat(day["day"]).replace(tzinfo=UTC) for day in table.partitions()]
     if not days:
         return None
-    newest_day = max(day["day"] for day in days)
-    since = datetime.fromisoformat(newest_day) - timedelta(hours=REPORT_HOURS)
+    since = _newest(days, now) - timedelta(hours=REPORT_HOURS)
     columns = list(dict.fromkeys(["hour", *_LATEST, *REPORT_COLUMNS]))
     rows = read(table, columns, since.date())
-    newest: datetime = pc.max(rows["hour"]).as_py()
+    newest = _newest([*rows["hour"].unique().to_pylist(), *map(_instant, empty_hours(lake))], now)
     latest = rows.filter(pc.equal(rows["hour"], pa.scalar(newest, rows["hour"].type)))
     latest = latest.select(_LATEST).sort_by([(name, "ascending") for name in QUEUE])
     content = {"hour": newest.isoformat().replace("+00:00", "Z"), "queues": latest.to_pylist()}
     lake.write(QUEUE_AGE_LATEST, json.dumps(content, separators=(",", ":")).encode())
-    lake.write(REPORT, queue_age_report(rows, now).encode())
+    lake.write(REPORT, queue_age_report(rows, newest, now).encode())
     return content
+
+
+def _newest(begins: list[datetime], now: datetime) -> datetime:
+    """The latest of some days or hours that have begun; of all, if this clock is behind them."""
+    return max([begin for begin in begins if begin <= now] or begins)
 
 
 # -- the job ---------------------------------------------------------------------------------------
 
 
 def run_queue_age(lake: Lake, open_session: OpenSession, since: datetime | None = None) -> str:
-    """Run the job; its summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
+    """Run the job; its summary. Raises JobFailed, also if it left hours out, LakeUnusable,
+    SparkUnusable."""
     done = Computed()
+    failed: dict[int, JobFailed] = {}
     with ExitStack() as stack:
         session: SparkSession | None = None
         for _ in range(_TRIES):
             table = open_table(lake, QUEUE_AGE, HOURLY)
-            hours = plan(lake, table, since)
+            planned = plan(lake, table, since)
+            hours = {at_ms: hour for at_ms, hour in planned.items() if at_ms not in failed}
             try:
                 for portion in portions(hours):
                     session = session or stack.enter_context(open_session())
                     click.echo(_heading(portion), err=True)
-                    rows = compute(session, lake, portion)
-                    commit(table, portion, rows)
-                    _add(done, portion, rows)
-                    table = open_table(lake, QUEUE_AGE, HOURLY)
+                    for some, rows in readable(session, lake, portion, failed):
+                        commit(table, some, rows)
+                        note_empty(lake, some, rows)
+                        _add(done, some, rows)
+                        table = open_table(lake, QUEUE_AGE, HOURLY)
                 break
             except NotCommitted:  # another run was faster: plan again
                 click.echo("queue-age: another run has changed the table, starting over", err=True)
         else:
             raise JobFailed(f"{lake.uri(QUEUE_AGE)} changes faster than ages can be computed")
-    return _summary(done, publish(lake, open_table(lake, QUEUE_AGE, HOURLY), datetime.now(UTC)))
+    text = _summary(done, publish(lake, open_table(lake, QUEUE_AGE, HOURLY), datetime.now(UTC)))
+    for error in failed.values():
+        raise JobFailed(f"{plural(len(failed), 'hour')} left out: {error}") from error
+    return text
 
 
 def _heading(hours: dict[int, Hour]) -> str:

@@ -103,14 +103,13 @@ class _History:
         return self.is_current, oldest_s * (2 if growth > 0 else 1), growth
 
 
-def queue_age_report(rows: pa.Table, now: datetime) -> str:
-    """The page, from the table's rows of at least the last two days."""
+def queue_age_report(rows: pa.Table, newest: datetime, now: datetime) -> str:
+    """The page on the two days up to the hour `newest`, from the table's rows of at least these."""
     all_rows: list[Row] = rows.to_pylist()
-    newest: datetime = max(row["hour"] for row in all_rows)
     hours = [newest - timedelta(hours=back) for back in reversed(range(REPORT_HOURS))]
     by_queue: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in all_rows:
-        if row["hour"] >= hours[0]:
+        if hours[0] <= row["hour"] <= newest:
             by_queue[tuple(row[name] for name in QUEUE)].append(row)
     histories = sorted(
         (_History(found, hours) for found in by_queue.values()),
@@ -135,7 +134,7 @@ def _figures(histories: list[_History]) -> Html:
     oldest_s = max((row["oldest_receivable_s"] or 0.0 for row in rows), default=0.0)
     growing = sum(history.moved.growth > 0 for history in current)
     per_s = [sum(row[name] or 0 for row in rows) for name in ("arrivals_per_s", "departures_per_s")]
-    arrived, left = (sum(counts) for counts in zip(*(h.moved for h in current), strict=True))
+    arrived, left = (sum(getattr(h.moved, name) for h in current) for name in _Moved._fields)
     return figures(
         [
             (number(len(rows)), "queues with messages in this hour"),

@@ -188,6 +188,7 @@ def read_archive(session: SparkSession, lake: Lake, files: list[TableFile]) -> D
     schema = from_arrow_schema(arrow_schema(TABLE))
     if lake.is_local:
         reader = session.read.schema(schema).option("basePath", lake.path(ARCHIVE))
+        reader = reader.option("__globPaths__", "false")  # {, * and ? of a folder's name are itself
         paths = [lake.path(f"{ARCHIVE}/{file.path}") for file in files]
         return reader.parquet(*paths).select(*TABLE)  # Spark puts partition columns last
     listed = session.createDataFrame(files, _FILE)

@@ -253,6 +253,27 @@ def test_rates_are_counts_by_the_time_that_was_watched(spark: SparkSession, lake
     )
 
 
+def test_counts_of_hours_without_a_lake_are_divided_by_all_of_them(
+    spark: SparkSession, lake: Lake
+) -> None:
+    write_flows(lake, at(-130), [flow("orders", 5)])
+    write_flows(lake, at(10), [flow("orders", 140, sent=8400)])
+    write_flows(lake, at(15), [flow("orders", 5, sent=300)])
+
+    row = hours_of(spark, lake)["orders", 0]
+
+    assert (row["watched_s"], row["arrivals_per_s"]) == (145 * 60, 1.0)
+    assert row["growth_per_hour"] == 3600
+
+
+def test_flows_of_a_clock_that_was_set_back_have_no_rates(spark: SparkSession, lake: Lake) -> None:
+    write_flows(lake, at(10), [flow("orders", -50, sent=300, visible=300)])
+
+    row = hours_of(spark, lake)["orders", 0]
+
+    assert (row["watched_s"], row["sent"], row["arrivals_per_s"]) == (0, 300, None)
+
+
 def test_queue_that_is_new_is_watched_as_long_as_its_shard(spark: SparkSession, lake: Lake) -> None:
     """For a new queue, the service gives its own start as the beginning of the flow."""
     write_flows(lake, at(-5), [flow("orders", 5)])

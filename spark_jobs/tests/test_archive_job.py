@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from datetime import date
@@ -34,7 +35,7 @@ from spark_jobs.tests.lakes import (
 )
 from storage.lake.archive_schema import DELETED, SEGMENT, SEGMENTS
 from storage.lake.archive_table import load_archive
-from storage.lake.table import Lake
+from storage.lake.table import Lake, LakeUnusable
 
 RUN = "archive-" + "0" * 32
 """A run that is not noted: to others it is dead."""
@@ -316,6 +317,24 @@ def test_task_that_fails_again_and_again_ends_the_job_with_its_reason(
     assert "\n" not in str(failed.value)
     assert archived_rows(lake) == []
     assert orphans(lake) == []
+
+
+def test_a_full_disk_is_named_and_the_next_run_does_the_rest(
+    job: ArchiveJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = write_batches(job.lake, 2, 5)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("spark_jobs.archive.parts.pq.ParquetWriter.write_table", full)
+        with pytest.raises(LakeUnusable, match=r"/archive/account=.*No space left on device"):
+            job.run()
+    job.run()
+
+    assert names(archived_rows(job.lake)) == names(rows)
+    assert orphans(job.lake) == []
 
 
 def test_of_two_runs_that_write_the_same_batches_one_commits(job: ArchiveJob) -> None:

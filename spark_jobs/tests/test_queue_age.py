@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.ages.counting import ShardHour
 from spark_jobs.ages.lake_snapshots import HOUR_MS, Hour
 from spark_jobs.ages.queue_age import (
+    EMPTY,
     HOURLY,
     REPORT,
     command,
@@ -27,6 +28,7 @@ from spark_jobs.ages.queue_age import (
     plan,
     portions,
     publish,
+    readable,
     run_queue_age,
 )
 from spark_jobs.lib.charts import amounts_chart, times_chart
@@ -72,6 +74,36 @@ def test_rerun_changes_nothing_and_needs_no_spark(lake: Lake, open_session: Open
     )
     assert second == "queue-age: nothing new; worst orders (oldest 3 h 12 min)"
     assert (contents(lake), table_of(lake).version()) == (before, version)
+
+
+def test_hours_in_which_all_queues_were_empty_are_computed_once(
+    lake: Lake, open_session: OpenSession
+) -> None:
+    write_snapshot(lake, at(10), [stored("orders", 5000)])
+    for hours in range(1, 4):
+        write_snapshot(lake, at(60 * hours + 10), [])
+        run_queue_age(lake, open_session)
+
+    assert run_queue_age(lake, no_spark) == "queue-age: nothing new"
+    assert lake.read_json(QUEUE_AGE_LATEST) == {"hour": "2026-11-20T11:00:00Z", "queues": []}
+    assert "last seen 20 Nov 08:00" in (lake.read(REPORT) or b"").decode()
+
+    write_snapshot(lake, at(200), [stored("orders", 3)])
+    said = run_queue_age(lake, open_session)
+    assert said == "queue-age: 1 queue, 1 hour, 1 message counted; worst orders (oldest 3.0 s)"
+    assert run_queue_age(lake, no_spark).startswith("queue-age: nothing new")
+
+
+@pytest.mark.parametrize("content", [b"no", b"[]", b'{"hours": {"x": [1, 2]}}', b'{"hours": 1}'])
+def test_a_wrong_note_of_empty_hours_is_written_anew(
+    lake: Lake, open_session: OpenSession, content: bytes
+) -> None:
+    write_snapshot(lake, at(10), [])
+    lake.write(EMPTY, content)
+
+    run_queue_age(lake, open_session)
+
+    assert run_queue_age(lake, no_spark) == "queue-age: nothing new"
 
 
 def test_hour_with_new_files_is_computed_from_all_its_files(
@@ -198,6 +230,41 @@ def test_damaged_file_ends_the_job_and_is_named(lake: Lake, open_session: OpenSe
     assert contents(lake) == []
 
 
+def test_hour_with_a_damaged_file_is_left_out_and_others_are_computed(
+    lake: Lake, open_session: OpenSession
+) -> None:
+    paths = [write_snapshot(lake, at(60 * hours + 10), [stored("q", 10)]) for hours in range(4)]
+    whole = lake.read(paths[1]) or b""
+    lake.write(paths[1], whole[: len(whole) // 2])
+
+    for _ in range(2):
+        with pytest.raises(JobFailed, match=f"^1 hour left out: .*{re.escape(paths[1])}"):
+            run_queue_age(lake, open_session)
+        assert [row["hour"] for row in contents(lake)] == [at(0), at(120), at(180)]
+        assert (lake.read_json(QUEUE_AGE_LATEST) or {})["hour"] == "2026-11-20T11:00:00Z"  # type: ignore[index]
+
+    lake.write(paths[1], whole)
+    assert run_queue_age(lake, open_session).startswith("queue-age: 1 queue, 1 hour")
+    assert len(contents(lake)) == 4
+
+
+def test_job_that_cannot_compute_anything_ends(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> pa.Table:
+        tried.append(1)
+        raise JobFailed("no space on the disk")
+
+    tried: list[int] = []
+    monkeypatch.setattr("spark_jobs.ages.queue_age.compute", failing)
+    hours = {number * HOUR_MS: Hour() for number in range(1000)}
+
+    with pytest.raises(JobFailed, match="no space on the disk"):
+        list(readable(spark, lake, hours, {}))
+
+    assert len(tried) < 30
+
+
 def test_large_lakes_are_taken_in_portions_of_whole_days() -> None:
     def hour(number: int) -> Hour:
         file = LakeFile(f"{number}.parquet", 20 << 20, 0.0)
@@ -232,6 +299,20 @@ def test_newest_hour_is_what_the_service_reads(lake: Lake, open_session: OpenSes
     assert orders["age_p50_s"] == orders["age_max_s"] == 10
     assert orders["time_in_queue_p99_s"] == pytest.approx(1.1168, rel=1e-3)
     assert mails["time_in_queue_p99_s"] is None
+
+
+def test_hours_of_a_clock_that_was_ahead_are_not_the_newest(
+    spark: SparkSession, lake: Lake
+) -> None:
+    write_snapshot(lake, at(10), [stored("orders", 3)])
+    write_snapshot(lake, at(60 * 24 + 10), [stored("ahead", 9000)])
+    table = table_of(lake)
+    hours = plan(lake, table)
+    commit(table, hours, compute(spark, lake, hours))
+
+    for now, shown in ((at(20), "orders"), (at(60 * 24 + 20), "ahead"), (at(-60), "ahead")):
+        found = publish(lake, table_of(lake), now)
+        assert [queue["queue"] for queue in (found or {})["queues"]] == [shown]
 
 
 def test_report_has_the_worst_queue_first_and_escapes_names(

@@ -43,13 +43,13 @@ def row(queue: str, *, watched_s: float = 300, backlog: int = 0, **columns: Any)
 
 def text_of(rows: list[Row]) -> str:
     """The text of the report, without its tags."""
-    page = queue_age_report(pa.Table.from_pylist(rows, schema=arrow_schema(HOURLY)), HOUR)
+    page = queue_age_report(pa.Table.from_pylist(rows, schema=arrow_schema(HOURLY)), HOUR, HOUR)
     return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<svg.*?</svg>|<[^>]*>", " ", page))
 
 
 def cards_of(rows: list[Row]) -> list[str]:
     """The queues that have a card."""
-    page = queue_age_report(pa.Table.from_pylist(rows, schema=arrow_schema(HOURLY)), HOUR)
+    page = queue_age_report(pa.Table.from_pylist(rows, schema=arrow_schema(HOURLY)), HOUR, HOUR)
     return re.findall(r"<h3>(.*?)</h3>", page)
 
 

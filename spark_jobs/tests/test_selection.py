@@ -36,7 +36,9 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    folder = Lake(str(tmp_path_factory.mktemp("lake")))
+    path = tmp_path_factory.mktemp("lake") / "Läke {a,b} *? #1%: =+&'"
+    path.mkdir()
+    folder = Lake(str(path))
     write_archive(folder, ROWS)
     return folder
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
+import select
 import signal
 import sqlite3
 import sys
@@ -32,6 +34,10 @@ from sqs_api.workers.member_workers import workers_there
 if TYPE_CHECKING:
     from auth.credentials import AccessKey
     from sqs_api.workers.forked import Started
+
+
+_READER_S = 1.0
+"""Time for a reader of standard output, before the service goes on without it."""
 
 
 @click.command()
@@ -182,8 +188,12 @@ async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, _Running])
 
 
 def _announce(settings: Settings, node: _Running) -> None:
-    """Say on standard output that the service listens, with a new access key. Raises OSError."""
+    """Say on standard output that the service listens, with a new access key. Raises OSError, also
+    if a reader leaves the output full: to write would block the service."""
     from sqs_api.settings.service_note import local_url
+
+    if not select.select([], [sys.stdout], [], _READER_S)[1]:
+        raise BlockingIOError(errno.EAGAIN, "nobody reads standard output")
 
     if node.first_key is not None:
         click.echo("# A new access key; its secret is shown only now:")

@@ -54,6 +54,8 @@ class DiskSpace:
         self._log = structlog.get_logger("disk")
         self.is_short = False
         """True while less than the reserve is free."""
+        self._failure = ""
+        """The reason for which the latest look failed; empty if it did not."""
         self.free_bytes = 0
         self._is_half_free = True
         self._safe_s = 0.0
@@ -101,8 +103,11 @@ class DiskSpace:
         try:
             there = os.statvfs(self._folder)
         except OSError as error:
-            self._log.error("disk_unreadable", error=str(error))
+            if str(error) != self._failure:  # once: the next look is a moment away
+                self._log.error("disk_unreadable", error=str(error))
+            self._failure = str(error)
             return
+        self._failure = ""
         self.free_bytes = there.f_bavail * there.f_frsize
         self._is_half_free = 2 * there.f_bavail >= there.f_blocks
         needed = self.reserve_bytes * (_ENOUGH_AGAIN if self.is_short else 1.0)

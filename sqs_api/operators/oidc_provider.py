@@ -169,11 +169,7 @@ class OidcProvider:
     async def _read_keys(self, document: _Document, kept_s: float = _KEPT_S) -> KeySet:
         if self._keys is not None and self._monotonic_s() - self._keys[0] < kept_s:
             return self._keys[1]
-        said = await self._ask("GET", document.jwks_uri)
-        try:
-            keys = KeySet.import_key_set(said)  # type: ignore[arg-type]
-        except (JoseError, ValueError, TypeError, KeyError) as error:
-            raise ProviderAway(f"the provider's keys cannot be read: {error}") from error
+        keys = _usable_keys(await self._ask("GET", document.jwks_uri))
         self._keys = self._monotonic_s(), keys
         return keys
 
@@ -216,6 +212,22 @@ class OidcProvider:
         if answer.status != 200:
             raise ProviderAway(f"{address} answers {answer.status}")
         return _converted_text(body, address)
+
+
+def _usable_keys(said: dict[str, Any]) -> KeySet:
+    """The keys of a set (RFC 7517), without those of types and curves that are not known. Raises
+    ProviderAway if none is left."""
+    keys: list[Any] = []
+    reason: object = "there are none"
+    listed = said.get("keys")
+    for each in listed if isinstance(listed, list) else []:
+        try:
+            keys += KeySet.import_key_set({"keys": [each]}).keys
+        except (JoseError, ValueError, TypeError, LookupError, AttributeError) as error:
+            reason = error
+    if not keys:
+        raise ProviderAway(f"the provider's keys cannot be read: {reason}")
+    return KeySet(keys)
 
 
 def claim_of(claims: Mapping[str, Any], path: str) -> Any:

@@ -47,7 +47,7 @@ from sqs_api.settings.refusals import placed, reason_of
 from sqs_api.settings.service_place import DEFAULT_DATA
 from sqs_api.settings.sign_in_settings import SignInSettings, wrong_sign_in
 from storage.engines.store_options import Durability
-from storage.lake.lake_permissions import OWNER_ONLY, UMASK
+from storage.lake.lake_permissions import OWNER_ONLY, UMASK, check_path
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
 
@@ -155,6 +155,8 @@ _LIKE_AN_ADDRESS = re.compile(r".*://|[A-Za-z][A-Za-z0-9+.-]*:/")
 def _lake(text: str | None) -> str | None:
     if text == "" or (text and _LIKE_AN_ADDRESS.match(text) and not _LAKE_ADDRESS.fullmatch(text)):
         raise ValueError("must be a folder or s3://BUCKET/PREFIX")
+    if text and "://" not in text:
+        check_path(text)
     return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -9,9 +10,13 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from random import Random
+from time import sleep
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from cryptography.fernet import Fernet
@@ -463,3 +468,57 @@ def test_ctrl_c_while_a_command_reads_its_code_ends_it_without_a_traceback() -> 
     )
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_service_runs_without_its_standard_streams(tmp_path: Path, closed: str) -> None:
+    arguments = ["serve", "--port", "0", "--data", "data", "--auth", "open"]
+    command = [sys.executable, "-m", "sqs_api", *arguments]
+    environment = ENVIRONMENT | {"PYTHONPATH": str(CHECKOUT)}
+    process = subprocess.Popen(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command], env=environment, cwd=tmp_path
+    )
+    try:
+        url = _noted_url(tmp_path / "data", process)
+        assert b"ListQueuesResult" in urlopen(f"{url}/?Action=ListQueues", timeout=30).read()
+    finally:
+        process.terminate()
+    assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.slow
+def test_a_service_starts_although_nobody_reads_its_output(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    arguments = ["serve", "--port", "0", "--data", str(tmp_path / "data"), "--auth", "open"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sqs_api", *arguments],
+        env=ENVIRONMENT,
+        cwd=CHECKOUT,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = _noted_url(tmp_path / "data", process)
+        assert b"ListQueuesResult" in urlopen(f"{url}/?Action=ListQueues", timeout=30).read()
+    finally:
+        process.terminate()
+    assert "start_not_shown" in process.communicate(timeout=60)[1]
+    assert process.returncode == 0
+    os.close(reader)
+    os.close(writer)
+
+
+def _noted_url(data: Path, process: subprocess.Popen[Any]) -> str:
+    """The address that a service which has just started noted in its data folder."""
+    note = data / "service.json"
+    while not note.exists():
+        assert process.poll() is None, f"it ended with {process.returncode}"
+        sleep(0.05)
+    return str(json.loads(note.read_text())["url"])

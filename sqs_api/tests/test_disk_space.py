@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import StallWatch
@@ -97,7 +98,11 @@ def test_it_looks_less_often_the_more_is_free(disk: Disk) -> None:
 def test_a_disk_that_cannot_be_asked_changes_nothing(disk: Disk) -> None:
     space = DiskSpace(Path("/"), 1000)
 
-    assert _seen(disk, space, 1, -1) == [True, True]
+    with capture_logs() as logs:
+        assert _seen(disk, space, 1, -1, -1, -1, 2, -1) == [True] * 6
+
+    told = [line["event"] for line in logs]
+    assert told == ["disk_short_sends_refused", "disk_unreadable", "disk_unreadable"]
 
 
 async def test_a_short_disk_refuses_what_takes_space_and_nothing_else() -> None:

@@ -27,6 +27,7 @@ class FakeProvider:
 
     def __init__(self) -> None:
         self.keys = [KEY]
+        self.other_keys: list[Any] = []
         self.token: str = ""
         self.token_status = 200
         self.document: dict[str, Any] = {}
@@ -42,7 +43,8 @@ class FakeProvider:
             said = {"id_token": self.token, "access_token": "a"}
             return web.json_response(said, status=self.token_status)
         if request.path == "/keys":
-            return web.json_response({"keys": [key.as_dict(private=False) for key in self.keys]})
+            listed = [*self.other_keys, *(key.as_dict(private=False) for key in self.keys)]
+            return web.json_response({"keys": listed})
         if request.path == "/me":
             return web.json_response(self.user_info)
         return web.json_response(self.document)
@@ -192,6 +194,20 @@ async def test_a_new_key_is_found_and_looked_for_once_a_minute(fake: FakeProvide
 
     assert (early, fake.asked.count("/keys"), fake.asked.count("/.well-known/openid-configuration")
             ) == (1, 2, 1)  # fmt: skip
+
+
+async def test_keys_of_unknown_kinds_do_not_matter(fake: FakeProvider) -> None:
+    fake.token = signed(claims(fake))
+    fake.other_keys = [
+        {"kty": "EC", "crv": "brainpoolP256r1", "x": "AA", "y": "AA", "kid": "two"},
+        {"kty": "AKP", "alg": "ML-DSA-44", "pub": "AA", "kid": "three"},
+        *({"kid": "four"}, {}, {"kty": ["RSA"]}, "no key", None, 5),
+    ]
+    assert (await client(fake).claims("c", "", "n", ""))["sub"] == "s"
+
+    fake.keys = []
+    with pytest.raises(ProviderAway, match="keys cannot be read"):
+        await client(fake).claims("c", "", "n", "")
 
 
 @pytest.mark.parametrize(

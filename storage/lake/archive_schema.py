@@ -6,6 +6,7 @@
     LAKE/archive                    Delta table TABLE, by account, queue and day
     LAKE/queue_age, LAKE/dead_letters    Delta tables of the jobs
     LAKE/queue_age_latest.json      newest hour of queue_age, which the service reads
+    LAKE/queue_age_empty.json       hours that have no rows there
     LAKE/replays, LAKE/runs, LAKE/reports    state of the jobs, and their reports
 
 Segments are immutable; snapshots have no bodies. SOURCE is a data folder; one restored from a

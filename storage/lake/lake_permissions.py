@@ -1,7 +1,8 @@
-"""Permissions of the files and folders of a lake that is a folder."""
+"""Path and permissions of a lake that is a folder."""
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from contextlib import suppress
@@ -15,6 +16,17 @@ UMASK_VARIABLE = "HOLDFAST_LAKE_UMASK"
 """Variable of the environment, for service and jobs."""
 UMASK = "0?0[0-7]{2}"
 """Pattern of an octal umask that leaves the owner everything."""
+
+
+_NOT_FOR_TABLES = re.compile(r"[\[\]\\]|%[0-9A-Fa-f]{2}")
+
+
+def check_path(folder: str) -> None:
+    """Refuse a path, or one relative to the current folder, at which delta-rs would look elsewhere
+    for a table, or panic. Raises ValueError."""
+    found = _NOT_FOR_TABLES.search(os.path.abspath(folder))
+    if found is not None:
+        raise ValueError(f"its path has {found[0]}, with which Delta tables do not work")
 
 
 def read_umask(text: str) -> int:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pyarrow.fs as arrow_fs
 from pyarrow import ArrowException, NativeFile
 
-from storage.lake.lake_permissions import FILE, OWNER_ONLY, make_folder, read_umask
+from storage.lake.lake_permissions import FILE, OWNER_ONLY, check_path, make_folder, read_umask
 
 CHUNK_BYTES = 8 << 20
 _DRAFT = ".draft-"
@@ -89,6 +89,10 @@ class Lake:
         self.is_local = "://" not in url or url.startswith("file://")
         if self.is_local:
             self._root = os.path.abspath(urlsplit(url).path if "://" in url else url)
+            try:
+                check_path(self._root)
+            except ValueError as error:
+                raise LakeUnusable(f"lake {url}: {error}") from error
             self.url = self._root
             self._files: arrow_fs.FileSystem = arrow_fs.LocalFileSystem()
             self._synced: set[Path] = set()  # folders that are durable in their parents
@@ -185,7 +189,8 @@ class Lake:
     @contextmanager
     def draft(self, path: str) -> Iterator[Path]:
         """A local file to write; it moves to its place, durably, when the block ends without an
-        error."""
+        error. Errors of the block itself that are the system's or Arrow's, such as a full disk, are
+        raised as LakeUnusable as well."""
         target = Path(self.path(path))
         with _named(self.uri(path)):
             if self.is_local:
@@ -197,8 +202,8 @@ class Lake:
             os.close(descriptor)
         draft = Path(name)
         try:
-            yield draft
             with _named(self.uri(path)):
+                yield draft
                 self._put(draft, target)
         finally:
             with suppress(FileNotFoundError):

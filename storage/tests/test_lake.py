@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
@@ -152,12 +154,27 @@ def test_folders_that_do_not_exist_are_empty_and_removing_nothing_is_no_error(la
     lake.remove_folder("nowhere")
 
 
+@pytest.mark.parametrize(
+    "failure", [OSError(errno.ENOSPC, "No space left on device"), pa.ArrowInvalid("No space left")]
+)
+def test_a_draft_that_cannot_be_written_names_its_file_and_leaves_nothing(
+    lake: Lake, failure: Exception
+) -> None:
+    with pytest.raises(LakeUnusable, match=r"lake/a/b: .*No space left"), lake.draft("a/b"):
+        raise failure
+
+    assert lake.list_drafts("a") == lake.list("a") == []
+
+
 def test_what_cannot_be_used_is_named(lake: Lake, tmp_path: Path) -> None:
     Path(lake.url).write_text("a file")
     with pytest.raises(LakeUnusable, match="lake/folder/file"):
         lake.write("folder/file", b"")
     with pytest.raises(LakeUnusable, match="must be a folder or s3://"):
         Lake("http://somewhere/else")
+    for name in ("a[1]", "%41", "back\\slash"):
+        with pytest.raises(LakeUnusable, match="with which Delta tables do not work"):
+            Lake(str(tmp_path / name / "lake"))
     Path(lake.url).unlink()
     lake.write("damaged.json", b"{")
     with pytest.raises(LakeUnusable, match=r"damaged\.json is damaged"):
