@@ -3,7 +3,7 @@
 import { keep, stateOf } from "./address.js";
 import { get } from "./api.js";
 import { button, el, fill, link, row, table, time } from "./dom.js";
-import { count, nameOf, span, statusText } from "./format.js";
+import { count, nameOf, nowMs, span, statusText } from "./format.js";
 import { editText, filterText } from "./filters.js";
 import { endText } from "./plan.js";
 import { resultText } from "./presets.js";
@@ -103,7 +103,7 @@ function liveRow(redrive, heard) {
     statusText(redrive),
     [resultText(redrive), done],
     whoOf(redrive.started_by),
-    time(startedMs, span((Date.now() - startedMs) / 1000)),
+    time(startedMs, span((nowMs() - startedMs) / 1000)),
     may && el("div", { class: "actions" }, controlButtons(queue, redrive, heard)),
   ], { "data-key": redrive.id });
 }

@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, notice, row, table, time } from "./dom.js";
-import { count, span } from "./format.js";
+import { count, nowMs, span } from "./format.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
@@ -31,7 +31,7 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
       [count(queue.messages), queue.dead_letters > 0 && el("span", { class: "hint" },
         ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
       time(queue.deleted_at_ms),
-      queue.can_be_restored ? span((queue.restorable_until_ms - Date.now()) / 1000) : "never",
+      queue.can_be_restored ? span((queue.restorable_until_ms - nowMs()) / 1000) : "never",
       !queue.can_be_restored ? el("span", { class: "hint" }, queue.obstacle)
         : may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
         { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
