@@ -14,9 +14,9 @@ const REFRESH_MS = 3000;
 const DAY_MS = 86400000;
 const PATH = "/redrives";
 const DEFAULTS = { during: "week" };
-const LIVE = [["Queue", "name"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["For", "number wide"],
+const LIVE = [["Queue", "name queue"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["For", "number wide"],
   ["Actions", "acts"]];
-const ENDED = [["Queue", "name"], ["Result", ""], ["To", "wide"], ["Filter and reason", "wide"],
+const ENDED = [["Queue", "name queue"], ["Result", ""], ["To", "wide"], ["Filter and reason", "wide"],
   ["By", "wide"], ["Started", "wide"], ["Took", "number wide"], ["Actions", "acts"]];
 const BY = [["By", "name"], ["Redrives", "number"], ["Messages moved", "number"]];
 

@@ -10,11 +10,11 @@ import { resource } from "./resource.js";
 const TIME = "datetime-local";
 const COLUMNS = [
   ["Time", "time"],
-  ["Who", ""],
-  ["Call", ""],
+  ["Who", "who"],
+  ["Call", "call"],
   ["Queue", "queue"],
-  ["What", "brief wide"],
-  ["Ids", ""],
+  ["What", "brief"],
+  ["Ids", "ids"],
 ];
 const REDRIVERS = [["Day", "name"], ["Who", ""], ["Redrives", "number"], ["Messages moved", "number"]];
 const FIELDS = [
@@ -150,9 +150,15 @@ function nameOfCaller(arn) {
 function redriverRow({ day_ms: dayMs, who, redrives, moved }) {
   const minute = (ms) => new Date(ms).toISOString().slice(0, 16);
   const user = nameOfCaller(who);
-  const lines = { since: minute(dayMs), until: minute(dayMs + DAY_MS), ...(user !== "unsigned" && user !== "root" && { user }), action: "redrive" };
+  const lines = { since: minute(dayMs), until: minute(dayMs + DAY_MS), ...(user !== "unsigned" && { user }), action: "redrive" };
   return row(REDRIVERS, [link(dayOf(dayMs), addressOf("/audit", lines)), user, count(redrives), count(moved)],
     { "data-key": `${dayMs} ${who}` });
+}
+
+/** Who called, in a word. */
+function callerOf({ user, login, details: { uid }, is_root: isRoot, account, access_key_id: key, source_ip: ip }) {
+  if (isRoot) return el("span", { title: `account ${account}, key ${key}` }, "root");
+  return user ?? localCaller(login, uid) ?? key ?? (ip ? el("span", { class: "hint" }, "unsigned") : "");
 }
 
 /** A caller on the service's machine; null for others. */
@@ -194,7 +200,7 @@ function entryRows(entry, opened, again) {
   };
   const line = row(COLUMNS, [
     time(Date.parse(entry.time)),
-    entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? (entry.source_ip ? el("span", { class: "hint" }, "unsigned") : ""),
+    callerOf(entry),
     [
       entry.action.replace(/^holdfast:/, ""),
       el("div", { class: "hint narrow" }, queue),
@@ -206,6 +212,6 @@ function entryRows(entry, opened, again) {
     all.length > 0 && button(isOpen ? "Hide" : "Show", turn,
       { class: "small", "aria-expanded": String(isOpen), "aria-label": `${isOpen ? "Hide" : "Show"} all of ${entry.action}` }),
   ], { "data-key": key });
-  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name, textOf(value)])));
+  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name.replaceAll("_", " "), textOf(value)])));
   return [line, isOpen && el("tr", { "data-key": `all of ${key}` }, told())];
 }

@@ -52,6 +52,8 @@ export async function showMessages(screen) {
   let after = query.get("after") ?? ""; // a page's token
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
+  const readsBodies = queue.may.includes("holdfast:ReadMessageBodies");
+  if (!readsBodies) filter.maskBodies();
   const failure = failureLine(queue, query.get("failure"), signal);
   const columns = new Columns(name, queue.sources_total > 0, () => list.show());
   const list = resource({ what: "The messages", ask, show, signal, fail });
@@ -250,14 +252,13 @@ export async function showMessages(screen) {
   fill(
     view,
     el("h1", {}, "Messages of ", name),
-    !queue.may.includes("holdfast:ReadMessageBodies")
-      && el("p", { class: "notice" }, "Bodies are masked: your policies do not allow "
-        + "holdfast:ReadMessageBodies."),
+    !readsBodies && el("p", { class: "notice" }, "Bodies are masked: your policies do not allow "
+      + "holdfast:ReadMessageBodies."),
     el(
       "form",
       { class: "search", onsubmit: submitted },
       el("div", { class: "filter-row" }, filter.element, button("Search", () => {}, { type: "submit", class: "main" })),
-      queue.may.includes("holdfast:ReadMessageBodies") && columns.fold,
+      readsBodies && columns.fold,
     ),
     failure,
     matches.place,

@@ -7,7 +7,7 @@ import { count, nowMs, span } from "./format.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
-const COLUMNS = [["Queue", "name"], ["What", ""], ["Messages", "number"], ["When", "wide"],
+const COLUMNS = [["Queue", "name queue"], ["What", ""], ["Messages", "number"], ["When", "wide"],
   ["Restorable for", "number"], ["Actions", ""]];
 
 /** The list, read again and again; `restored` is called when a queue is back. */
