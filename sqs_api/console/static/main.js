@@ -217,6 +217,10 @@ addEventListener("keydown", (event) => {
     }
   }
 });
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault(); // its address would be a screen's
+  view.focus();
+});
 finder.addEventListener("click", (event) => press(event, "palette"));
 
 /** Keys are for those who are signed in. Their module is loaded with the first one. */

@@ -88,7 +88,7 @@ export class Redrives {
         card("Came back", redrive.came_back),
         redrive.stop_after > 0 && card("Stops after", redrive.stop_after),
         redrive.canary > 0 && card("Canary", redrive.canary),
-        redrive.rate && card("Rate, at most", redrive.rate),
+        redrive.rate && card("A second, at most", redrive.rate),
       ),
       el(
         "p",
