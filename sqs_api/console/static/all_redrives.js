@@ -3,7 +3,7 @@
 import { keep, stateOf } from "./address.js";
 import { get } from "./api.js";
 import { button, el, fill, link, row, table, time } from "./dom.js";
-import { count, nameOf, nowMs, span, statusText } from "./format.js";
+import { callerName, count, nameOf, nowMs, span, statusText } from "./format.js";
 import { editText, filterText } from "./filters.js";
 import { endText } from "./plan.js";
 import { resultText } from "./presets.js";
@@ -87,10 +87,6 @@ function show({ redrives, by, left_out: more, is_complete: isComplete }, heard) 
   ];
 }
 
-function whoOf(arn) {
-  return arn.replace(/^.*:/, "") || "unsigned";
-}
-
 function queueOf({ queue }) {
   return link(queue, `#/queues/${queue}/redrive`);
 }
@@ -102,7 +98,7 @@ function liveRow(redrive, heard) {
     queueOf(redrive),
     statusText(redrive),
     [resultText(redrive), done],
-    whoOf(redrive.started_by),
+    callerName(redrive.started_by),
     time(startedMs, span((nowMs() - startedMs) / 1000)),
     may && el("div", { class: "actions" }, controlButtons(queue, redrive, heard)),
   ], { "data-key": redrive.id });
@@ -116,7 +112,7 @@ function endedRow(redrive, heard) {
     `${statusText(redrive)}: ${endText(redrive)}`,
     redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
     what.filter(Boolean).join("; "),
-    whoOf(redrive.started_by),
+    callerName(redrive.started_by),
     time(redrive.started_at_ms),
     redrive.ended_at_ms ? span((redrive.ended_at_ms - redrive.started_at_ms) / 1000) : "",
     redrive.undone_at_ms
@@ -126,7 +122,7 @@ function endedRow(redrive, heard) {
 }
 
 function byRow({ who, redrives, moved }) {
-  return row(BY, [whoOf(who), count(redrives), count(moved)], { "data-key": who });
+  return row(BY, [callerName(who), count(redrives), count(moved)], { "data-key": who });
 }
 
 /** One line of JSON for each redrive, as a file. */

@@ -4,7 +4,7 @@ import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { caller, get } from "./api.js";
 import { readAudit } from "./commands.js";
 import { button, command, el, facts, field, fill, link, row, table, time } from "./dom.js";
-import { count, dayOf, local, nameOf } from "./format.js";
+import { callerName, count, dayOf, local, nameOf } from "./format.js";
 import { resource } from "./resource.js";
 
 const TIME = "datetime-local";
@@ -81,7 +81,7 @@ export async function showAudit({ view, query, signal, fail }) {
   }
 
   function showRedrivers({ by_day: days }) {
-    const found = days.filter(({ who }) => !shown.user || nameOfCaller(who) === shown.user);
+    const found = days.filter(({ who }) => !shown.user || callerName(who) === shown.user);
     return el("details", { class: "filter", "data-key": "redrives" },
       el("summary", {}, summaryOf(found)),
       found.length > 0 && table(REDRIVERS, found.map(redriverRow), "Redrives by user and day"),
@@ -143,13 +143,9 @@ function numberOf(number, what) {
   return `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 }
 
-function nameOfCaller(arn) {
-  return nameOf(arn).replace(/^user\//, "") || "unsigned";
-}
-
 function redriverRow({ day_ms: dayMs, who, redrives, moved }) {
   const minute = (ms) => new Date(ms).toISOString().slice(0, 16);
-  const user = nameOfCaller(who);
+  const user = callerName(who);
   const lines = { since: minute(dayMs), until: minute(dayMs + DAY_MS), ...(user !== "unsigned" && { user }), action: "redrive" };
   return row(REDRIVERS, [link(dayOf(dayMs), addressOf("/audit", lines)), user, count(redrives), count(moved)],
     { "data-key": `${dayMs} ${who}` });

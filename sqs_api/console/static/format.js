@@ -120,6 +120,11 @@ export function nameOf(arn) {
   return arn ? arn.slice(arn.lastIndexOf(":") + 1) : "";
 }
 
+/** Who called, of the ARN of a user or of the root. */
+export function callerName(/** @type {string} */ arn) {
+  return nameOf(arn).replace(/^user[/]/, "") || "unsigned";
+}
+
 const PAUSES = {
   canary: "waits for you after its canary",
   "came back": "stopped: messages came back",
