@@ -108,9 +108,11 @@ export async function showMessages(screen) {
   }
 
   function searchingOf() {
+    const all = Math.max(progress.scanned, queue.visible + queue.in_flight + queue.delayed);
     return el("p", { class: "actions searching" },
       button("Stop", () => (progress.isStopped = true)),
-      el("span", { class: "hint" }, `${count(progress.scanned)} messages looked at`));
+      el("progress", { value: String(progress.scanned), max: String(all), "aria-label": "Messages looked at" }),
+      el("span", { class: "hint" }, `${count(progress.scanned)} of about ${count(all)} messages looked at`));
   }
 
   /** Search for what the box says. */

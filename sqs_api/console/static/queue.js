@@ -199,6 +199,6 @@ function settings(queue) {
 
 /** A number of an attribute in the unit that people use. */
 function meaning(name, value) {
-  const text = name === "MaximumMessageSize" ? bytes(Number(value)) : /Timeout$|Period$|Seconds$/.test(name) && value >= 60 && span(value);
+  const text = name === "MaximumMessageSize" ? bytes(Number(value)) : /Timeout$|Period$|Seconds$/.test(name) && (value >= 60 ? span(value) : "s");
   return text && el("span", { class: "hint" }, ` ${text}`);
 }

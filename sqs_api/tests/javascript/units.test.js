@@ -10,7 +10,7 @@ const { ago, backText, bothTimes, bytes, changedText, count, dayOf, delay, heard
 const { ARCHIVED, conditionsOf, conditionText, each, editText, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
 const { sent, sentUntilTaken } = await import("./static/wire.js");
-const { partsOf } = await import("./static/unseen_characters.js");
+const { partsOf, unseenIn } = await import("./static/unseen_characters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
@@ -789,6 +789,12 @@ for (const [text, parts] of /** @type {[string, (string | string[])[]][]} */ ([
   ["pay\u200Cload", ["pay", ["U+200C", "zero-width non-joiner"], "load"]],
 ])) test(`partsOf(${JSON.stringify(text)})`, () =>
   assert.deepEqual(partsOf(text).map(({ text: part, name }) => (name ? [part, name] : part)), parts));
+
+test("the kinds of characters that are not seen are named once, with the first place", () => {
+  assert.equal(unseenIn('{"a": "b"}\n'), null);
+  assert.deepEqual(unseenIn("ab\u202ec\u202cd\u202e"), { at: 2, names: ["U+202E (right-to-left override)", "U+202C (end of a direction)"] });
+  assert.equal(unseenIn("\u200b")?.at, 0);
+});
 
 test("of many characters that are not seen only the first are named", () => {
   const text = "a\u200B".repeat(50000);
