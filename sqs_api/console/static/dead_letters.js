@@ -21,7 +21,7 @@ const COLUMNS = [
   ["Lost in", "number", "expires"],
   ["Oldest", "number wide wider", "oldest"],
   ["Last hour", "wide"],
-  ["Sources", "wide wider name"],
+  ["Sources", "wide wider names"],
   ["Latest redrive", "wide wider"],
   ["Action", ""],
 ];

@@ -108,7 +108,7 @@ export async function showMessages(screen) {
   }
 
   function searchingOf() {
-    const all = Math.max(progress.scanned, queue.visible + queue.in_flight + queue.delayed);
+    const all = Math.max(progress.scanned, (queue.visible ?? 0) + (queue.in_flight ?? 0) + (queue.delayed ?? 0));
     return el("p", { class: "actions searching" },
       button("Stop", () => (progress.isStopped = true)),
       el("progress", { value: String(progress.scanned), max: String(all), "aria-label": "Messages looked at" }),

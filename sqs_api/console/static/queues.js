@@ -29,7 +29,7 @@ const COLUMNS = [
   ["In/s", "number wide"],
   ["Out/s", "number wide"],
   ["Last hour", "wide"],
-  ["Dead letters", "wide name"],
+  ["Dead letters", "wide names"],
 ];
 
 export async function showQueues({ view, query, signal, fail }) {
