@@ -8,6 +8,7 @@ import pytest
 
 from compat_tests.chromium import expect
 from compat_tests.console_world import make_dead_letters, sqs, tab_of
+from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
@@ -106,6 +107,7 @@ def test_a_line_of_the_audit_log_is_seen_whole(browser: Any, opened: NodeProcess
     client = sqs(opened)
     name = "a-queue-with-a-name-as-long-as-a-name-may-be".ljust(80, "x")
     client.create_queue(QueueName=name)
+    eventually(lambda: name in (opened.data / "audit.log").read_text())
     tab = tab_of(browser, opened, f"/audit?action=CreateQueue&queue={name}", viewport=PHONE)
     row = tab.page.locator("tbody tr").first
     expect(row.locator("td.who")).to_have_text("root")
@@ -115,6 +117,10 @@ def test_a_line_of_the_audit_log_is_seen_whole(browser: Any, opened: NodeProcess
         assert row.locator(f"td.{cell}").evaluate(SHOWN), cell
     row.get_by_role("button", name="Show all of CreateQueue").click()
     tab.see("access key id")
+    tab.page.set_viewport_size({"width": 1440, "height": 900})
+    expect(row.locator("td.queue")).to_be_visible()
+    assert row.locator("td.call").bounding_box()["width"] > 100
+    tab.page.set_viewport_size(PHONE)
     assert tab.page.locator(".scroll").last.evaluate(WIDER) <= 0
     assert tab.findings() == []
     assert tab.fits()
