@@ -172,6 +172,7 @@ def test_a_search_goes_on_to_the_first_match_and_can_be_stopped(
     held = Held(tab, "**/messages?*token=*", "GET")
     tab.press("Search")
     held.wait()
+    tab.see("40 of about 100 messages looked at")
     stop = tab.page.get_by_role("button", name="Stop")
     stop.click()
     look_at_some(held.routes.pop())

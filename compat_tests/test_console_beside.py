@@ -51,6 +51,23 @@ def test_a_message_opens_beside_its_list_and_the_next_by_a_key(
     assert tab.faults == []
 
 
+def test_the_keyboard_goes_into_what_is_open_beside_the_list_and_back(
+    browser: Any, filled: NodeProcess
+) -> None:
+    tab = tab_of(browser, filled, PLACE, viewport=WIDE)
+    beside = tab.page.get_by_role("complementary", name="Message")
+    message_link(tab, 1).focus()
+    tab.page.keyboard.press("Enter")
+    beside.locator("pre.body").filter(has_text='"n": 1').wait_for()
+    tab.page.keyboard.press("Enter")
+    expect(beside.get_by_role("link", name="Open as a page")).to_be_focused()
+    tab.page.keyboard.press("Escape")
+    beside.wait_for(state="hidden")
+
+    expect(message_link(tab, 1)).to_be_focused()
+    assert tab.faults == []
+
+
 def test_what_is_done_beside_the_list_is_seen_in_it_and_done_once(
     browser: Any, filled: NodeProcess
 ) -> None:

@@ -190,3 +190,21 @@ def test_a_refused_target_leaves_what_was_typed(browser: Any, opened: NodeProces
     refusal.wait_for()
     expect(tab.page.get_by_label("Reason")).to_have_value("the reason")
     assert tab.faults == []
+
+
+def test_what_is_not_seen_in_a_body_is_named_before_it_is_sent(
+    browser: Any, opened: NodeProcess
+) -> None:
+    make_dead_letters(sqs(opened), "unseen", "abc\u202egnp.exe" + " long" * 2_000)
+    tab = editor(browser, opened, "unseen")
+    check(tab).get_by_text("line 1, column 4. U+202E (right-to-left override).").wait_for()
+    body = tab.page.get_by_label("Body")
+    expect(body).to_have_js_property("scrollTop", 0)
+    tab.press("Show the place")
+    expect(body).to_have_js_property("selectionStart", 3)
+    findings = tab.findings()
+    tab.fill("Body", "abcexe.png")
+    check(tab).locator("p").wait_for(state="detached")
+
+    assert findings == []
+    assert tab.faults == []

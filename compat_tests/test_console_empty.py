@@ -42,3 +42,19 @@ def test_a_first_queue_and_a_first_message_are_a_link_away(
 
     expect(tab.page).not_to_have_url(re.compile("text="))
     assert tab.faults == []
+
+
+def test_a_queue_that_was_deleted_meanwhile_can_be_brought_back(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="lately")
+    tab = tab_of(browser, opened, "/queues/lately")
+    tab.see("In flight")
+    client.delete_queue(QueueUrl="lately")
+    tab.page.get_by_role("heading", name="This cannot be shown").wait_for()
+    tab.press("Recently deleted")
+    tab.press("Restore lately")
+    tab.see("lately has its messages back.")
+
+    assert tab.faults == []

@@ -8,11 +8,13 @@ import pytest
 
 from compat_tests.chromium import expect
 from compat_tests.console_world import make_dead_letters, sqs, tab_of
+from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
 
 PHONE = {"width": 390, "height": 844}
+WIDER = "(region) => region.scrollWidth - region.clientWidth"
 SHOWN = """(element) => {
     const {left, right, width} = element.getBoundingClientRect();
     return width > 0 && left >= 0 && right <= innerWidth;
@@ -72,4 +74,73 @@ def test_a_host_without_a_fleet_says_what_there_is_instead(
     assert findings == []
     assert tab.findings() == []
     assert tab.fits()
+    assert tab.faults == []
+
+
+def test_the_id_of_a_fifo_message_stands_beside_its_state(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="pocket.fifo", Attributes={"FifoQueue": "true"})
+    for length in range(3, 20):
+        sent = {
+            "MessageBody": "x",
+            "MessageGroupId": "g" * length,
+            "MessageDeduplicationId": str(length),
+        }
+        client.send_message(QueueUrl="pocket.fifo", **sent)
+    for _ in range(2):
+        client.receive_message(QueueUrl="pocket.fifo", MaxNumberOfMessages=10)
+    tab = tab_of(browser, opened, "/queues/pocket.fifo/messages", viewport=PHONE)
+    expect(tab.page.locator("tbody tr .state.in-flight")).to_have_count(17)
+    tab.settle()
+    for row in tab.page.locator("tbody tr").all():
+        message, state = (row.locator(each).bounding_box() for each in ("a[title]", ".state"))
+        is_beside = message["x"] + message["width"] <= state["x"]
+        assert is_beside or message["y"] + message["height"] <= state["y"], row.inner_text()
+
+    assert tab.fits()
+    assert tab.faults == []
+
+
+def test_a_line_of_the_audit_log_is_seen_whole(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    name = "a-queue-with-a-name-as-long-as-a-name-may-be".ljust(80, "x")
+    client.create_queue(QueueName=name)
+    eventually(lambda: name in (opened.data / "audit.log").read_text())
+    tab = tab_of(browser, opened, f"/audit?action=CreateQueue&queue={name}", viewport=PHONE)
+    row = tab.page.locator("tbody tr").first
+    expect(row.locator("td.who")).to_have_text("root")
+    tab.settle()
+
+    for cell in ("time", "who", "call", "brief", "ids"):
+        assert row.locator(f"td.{cell}").evaluate(SHOWN), cell
+    row.get_by_role("button", name="Show all of CreateQueue").click()
+    tab.see("access key id")
+    tab.page.set_viewport_size({"width": 1440, "height": 900})
+    expect(row.locator("td.queue")).to_be_visible()
+    assert row.locator("td.call").bounding_box()["width"] > 100
+    tab.page.set_viewport_size(PHONE)
+    assert tab.page.locator(".scroll").last.evaluate(WIDER) <= 0
+    assert tab.findings() == []
+    assert tab.fits()
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("place", ["/queues?search=long-", "/dead-letters?search=long-"])
+def test_a_long_name_takes_room_and_short_ones_are_not_broken(
+    browser: Any, opened: NodeProcess, place: str
+) -> None:
+    client = sqs(opened)
+    if not client.list_queues(QueueNamePrefix="long-").get("QueueUrls"):
+        make_dead_letters(client, "long-".ljust(75, "x"), "a")
+        make_dead_letters(client, "long-short", "a")
+    tab = tab_of(browser, opened, place, viewport={"width": 1440, "height": 900})
+    short = tab.page.get_by_role("link", name="long-short-dead", exact=True).first
+    short.wait_for()
+    tab.settle()
+
+    assert short.bounding_box()["height"] < 30
+    assert tab.page.locator(".scroll").first.evaluate(WIDER) <= 0
+    assert tab.fits(900, 390)
     assert tab.faults == []

@@ -131,3 +131,37 @@ def test_the_files_are_small_compressed_and_kept_by_their_hash(
     asked = tab.page.request.get(f"{many.url}/_holdfast/console/0123456789abcdef/main.js")
     assert asked.headers["cache-control"] == "no-cache", "of another version: not kept"
     assert tab.page.request.get(f"{many.url}/_holdfast/console/index.html").status == 404
+
+
+def test_the_skip_link_leads_to_the_content_of_the_same_screen(
+    browser: Any, opened: NodeProcess
+) -> None:
+    sqs(opened).create_queue(QueueName="skipped")
+    tab = tab_of(browser, opened, "/queues/skipped/send")
+    tab.fill("Body", "kept")
+    tab.page.get_by_role("link", name="Skip to the content").focus()
+    tab.page.keyboard.press("Enter")
+    tab.settle()
+    tab.page.keyboard.press("Tab")
+
+    expect(tab.page.get_by_label("Body", exact=True)).to_have_value("kept")
+    expect(tab.page.locator("main :focus")).to_have_count(1)
+    expect(tab.page).to_have_url(re.compile("#/queues/skipped/send$"))
+    assert tab.faults == []
+
+
+def test_enter_confirms_once_the_name_is_typed(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="entered")
+    tab = tab_of(browser, opened, "/queues/entered")
+    tab.page.get_by_role("button", name="Delete queue").focus()
+    tab.page.keyboard.press("Enter")
+    expect(tab.page.get_by_label("Type entered")).to_be_focused()
+    tab.page.keyboard.type("enter")
+    tab.page.keyboard.press("Enter")
+    expect(tab.page.get_by_role("dialog")).to_have_count(1)
+    tab.page.keyboard.type("ed")
+    tab.page.keyboard.press("Enter")
+    tab.see("entered is deleted.")
+
+    assert tab.faults == []

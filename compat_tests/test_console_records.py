@@ -42,3 +42,18 @@ def test_the_audit_log_is_searched(browser: Any, opened: NodeProcess) -> None:
     tab.press("Search")
     tab.see("No line matches.")
     assert tab.faults == []
+
+
+def test_calls_of_the_root_are_found_by_that_word(browser: Any, opened: NodeProcess) -> None:
+    sqs(opened).create_queue(QueueName="rooted")
+    tab = tab_of(browser, opened, "/audit?queue=rooted&user=root")
+    lines = tab.page.get_by_role("region", name="Audit log").locator("tbody tr")
+    eventually(lambda: "rooted" in (opened.data / "audit.log").read_text())
+    tab.press("Search")
+    tab.answered()
+    expect(lines).to_have_count(1)
+    expect(lines.locator("td.who")).to_have_text("root")
+    lines.get_by_role("button", name="Show all of CreateQueue").click()
+    tab.see("AKIAOPEN")
+
+    assert tab.faults == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab, expect
-from compat_tests.console_world import XSS, count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import LASTING, XSS, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess, run_command
 
 pytestmark = pytest.mark.slow
@@ -217,3 +217,25 @@ def test_a_redrive_whose_target_is_deleted_says_why_it_failed(
     line.get_by_text("the queue they go to is gone").wait_for()
 
     assert tab.faults == []
+
+
+def test_of_two_operators_the_slower_one_sees_the_redrive_of_the_other(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "raced", *LASTING)
+    tabs = [tab_of(browser, opened, "/queues/raced-dead/redrive") for _ in range(2)]
+    for tab in tabs:
+        tab.press("Dry run")
+        tab.see("What would move")
+        tab.page.get_by_label("Carefully").check()
+        tab.press("Start")
+        tab.page.get_by_label("Type raced-dead").fill("raced-dead")
+    for tab in tabs:
+        tab.press("Redrive all")
+        tab.page.get_by_role("region", name="Running redrive").wait_for()
+    tabs[1].see("Not started: another redrive of this queue is")
+
+    expect(tabs[1].page.locator("#notices")).to_contain_text("begun by root")
+    assert count(client, "raced") + count(client, "raced-dead") == len(LASTING)
+    assert [tab.faults for tab in tabs] == [[], []]

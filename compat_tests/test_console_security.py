@@ -165,7 +165,7 @@ def test_a_viewer_reads_no_body_and_changes_nothing(browser: Any, closed: NodePr
 
     assert "the secret body" not in tab.page.content()
     tab.go("/queues/viewed-dead/messages?text=secret")
-    tab.see("is not authorized to perform: holdfast:readmessagebodies")
+    tab.see("this needs holdfast:readmessagebodies on viewed-dead: your policies do not allow it.")
     assert tab.faults == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -98,3 +99,23 @@ def test_a_time_of_the_audit_log_is_typed_on_this_clock_and_kept_in_utc(
 
     assert "since_ms=1767304800000" in asked.value.url
     assert tab.faults == []
+
+
+def test_a_browser_whose_clock_is_wrong_tells_the_services_times(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="clocked")
+    client.send_message(QueueUrl="clocked", MessageBody="x")
+    client.create_queue(QueueName="clocked-gone")
+    client.delete_queue(QueueUrl="clocked-gone")
+    for hours in (-5, 5):
+        tab = Tab(browser, opened.url)
+        tab.page.clock.install(time=time.time() + hours * 3600)
+        tab.go("/queues/clocked/messages/1")
+        tab.see(re.compile("^3d 23h, "))
+        tab.go("/queues")
+        gone = tab.page.get_by_role("region", name="Recently deleted").locator("tbody tr")
+        expect(gone.filter(has_text="clocked-gone")).to_contain_text(re.compile("[0-9]+m [0-9]+s"))
+
+        assert tab.faults == []

@@ -90,3 +90,23 @@ def test_a_screen_that_changes_something_says_what_it_needs(
         expect(tab.page.get_by_role("alert")).to_have_text(refusal)
 
     assert tab.faults == []
+
+
+def test_a_filter_on_masked_bodies_says_what_can_be_asked(
+    browser: Any, closed: NodeProcess, keys: dict[str, dict[str, str]]
+) -> None:
+    tab = signed_in(browser, closed, "/queues/shop-dead/messages", keys["views"])
+    tab.see("Bodies are masked")
+    box = tab.page.get_by_role("combobox", name="Filter")
+    box.fill("error.type = Tax")
+    tab.press("Search")
+    tab.see("ask for an id, a state")
+    wrong = box.input_value()
+    box.fill("state = visible")
+    tab.press("Search")
+    tab.see("2 match")
+
+    assert wrong == "error.type = Tax"
+    expect(tab.page.locator(".wrong")).to_have_text("")
+    assert not any("json=" in each.url for each in tab.requests)
+    assert tab.faults == []

@@ -19,7 +19,7 @@ _DETAIL_CHARACTERS = 80
 @click.command()
 @click.option("--since", "since_ms", type=AT, help="From then on: 2h ago, or a time (UTC).")
 @click.option("--until", "until_ms", type=AT, help="Up to then.")
-@click.option("--user", help="A user's name, an access key id, an account, or a login.")
+@click.option("--user", help="A user's name, `root`, an access key id, an account, or a login.")
 @click.option("--action", help="A part of the action, such as Purge.")
 @click.option("--queue", help="The name of a queue.")
 @click.option("--denied", is_flag=True, help="Only calls refused because of their caller.")
@@ -61,7 +61,8 @@ def _local(login: str | None, uid: int | None) -> str:
 def _line(entry: dict[str, Any]) -> tuple[str, ...]:
     details = {name: value for name, value in entry["details"].items() if name != "request_id"}
     uid = details.pop("uid", None)
-    who = entry["user"] or _local(entry["login"], uid) or entry["access_key_id"] or ""
+    key = "root" if entry["is_root"] else entry["access_key_id"] or ""
+    who = entry["user"] or _local(entry["login"], uid) or key
     shown = ", ".join(f"{name}={value}" for name, value in details.items())
     return (
         entry["time"][:19].replace("T", " "),

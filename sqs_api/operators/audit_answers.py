@@ -11,7 +11,14 @@ from msgspec import Meta
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import READ_AUDIT, Route
-from sqs_api.operators.audit_lines import AuditFilter, AuditPage, Line, action_of, time_of
+from sqs_api.operators.audit_lines import (
+    AuditFilter,
+    AuditPage,
+    Line,
+    action_of,
+    is_by_root,
+    time_of,
+)
 from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.errors import InvalidParameterValue
 
@@ -31,7 +38,9 @@ class AuditQuery(msgspec.Struct):
 
     since_ms: _Instant | None = None
     until_ms: _Instant | None = None
-    user: Annotated[str, Meta(description="A user, an access key id, an account, or a login.")] = ""
+    user: Annotated[
+        str, Meta(description="A user, `root`, an access key id, an account, or a login.")
+    ] = ""
     action: Annotated[str, Meta(description="A part of the action.")] = ""
     queue: Annotated[str, Meta(description="Name of a queue.")] = ""
     denied: Annotated[bool, Meta(description="Only calls that were refused.")] = False
@@ -49,6 +58,8 @@ class AuditEntry(msgspec.Struct):
     host: str | None
     account: str | None
     user: str | None
+    is_root: bool
+    """The account itself called, by a key that is of no user."""
     access_key_id: str | None
     login: str | None
     """The user of the machine who ran the command on the data folder, or beside its service."""
@@ -134,6 +145,7 @@ def _entry(line: Line) -> AuditEntry:
         time=line["time"],
         action=action_of(line),
         denied=line["event"] == "denied",
+        is_root=is_by_root(line),
         details={name: value for name, value in line.items() if name not in _OWN},
         **{name: line.get(name) for name in _NAMED},
     )

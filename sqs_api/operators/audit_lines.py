@@ -21,6 +21,8 @@ from sqs_api.gateway.audit import FILE_NAME, FILES_KEPT
 _PAGE_BYTES = 1 << 20
 _DENIED = ("denied", "denied_omitted")
 _CALLERS = ("user", "access_key_id", "account", "login")
+ROOT = "root"
+"""The account itself, called by a key that is of no user."""
 _QUEUES = ("queue", "source", "destination", "to")
 """Fields that name a queue, by name, URL or ARN."""
 Line = dict[str, Any]
@@ -57,7 +59,7 @@ class AuditFilter(msgspec.Struct):
     until: str = ""
     """The latest time."""
     user: str = ""
-    """The name of a user, an access key id, an account, or the login of a command's user."""
+    """The name of a user, ROOT, an access key id, an account, or the login of a command's user."""
     action: str = ""
     """A part of the action."""
     queue: str = ""
@@ -77,10 +79,13 @@ class AuditFilter(msgspec.Struct):
             and at >= self.since
             and (not self.denied or line["event"] in _DENIED)
             and self.action.lower() in action_of(line).lower()
-            and (not self.user or self.user in map(line.get, _CALLERS))
+            and (not self.user or self._is_by(line))
             and (self.about is None or self.about.is_in(line))
             and (not self.queue or any(_names(line.get(field), self.queue) for field in _QUEUES))
         )
+
+    def _is_by(self, line: Line) -> bool:
+        return self.user in map(line.get, _CALLERS) or (self.user == ROOT and is_by_root(line))
 
 
 class AuditPage(msgspec.Struct):
@@ -94,6 +99,11 @@ class AuditPage(msgspec.Struct):
 def action_of(line: Line) -> str:
     """The action of a line; of a refusal the one that was refused."""
     return str(line.get("action") or line["event"])
+
+
+def is_by_root(line: Line) -> bool:
+    """True for a call of the account itself."""
+    return "access_key_id" in line and "account" in line and line.get("user") is None
 
 
 def time_of(at_ms: int) -> str:
@@ -133,7 +143,7 @@ class AuditReader:
 def read_lines(file: Path, wanted: AuditFilter, host: str | None = None) -> AuditPage:
     """The latest lines that match, of the file and those that it was rotated to."""
     found, size = list[Line](), 0
-    words = [word.encode() for word in (wanted.user, wanted.queue) if word]
+    words = [word.encode() for word in (wanted.user, wanted.queue) if word not in ("", ROOT)]
     about = wanted.about
     with ExitStack() as opened:
         for text in _latest_first(_open_all(file, opened)):

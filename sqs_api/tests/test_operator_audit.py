@@ -23,6 +23,8 @@ LINES = (
     {"event": "PurgeQueue", "user": "bob", "queue": "http://h/0/orders", "outcome": "ok"},
     {"event": "denied", "action": "SendMessage", "access_key_id": "AKIAX", "outcome": "No"},
     {"event": "holdfast:PurgeQueue", "account": "1", "queue": "arn:aws:sqs:r:1:other"},
+    {"event": "CreateQueue", "account": "1", "access_key_id": "AKIAROOT", "queue": "third"},
+    {"event": "CreateQueue", "account": "1", "access_key_id": "AKIA", "user": "eve", "queue": "q"},
 )
 
 
@@ -49,11 +51,12 @@ def log(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("conditions", "numbers"),
     [
-        ({}, [4, 3, 2, 1, 0]),
+        ({}, [6, 5, 4, 3, 2, 1, 0]),
         ({"since": at(1), "until": at(3)}, [3, 2, 1]),
         ({"user": "bob"}, [2]),
         ({"user": "AKIAX"}, [3]),
-        ({"user": "1"}, [4]),
+        ({"user": "1"}, [6, 5, 4]),
+        ({"user": "root"}, [5]),
         ({"action": "purge"}, [4, 2]),
         ({"action": "Send"}, [3]),
         ({"queue": "orders"}, [2, 1]),

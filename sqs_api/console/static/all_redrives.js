@@ -3,7 +3,7 @@
 import { keep, stateOf } from "./address.js";
 import { get } from "./api.js";
 import { button, el, fill, link, row, table, time } from "./dom.js";
-import { count, nameOf, span, statusText } from "./format.js";
+import { callerName, count, nameOf, nowMs, span, statusText } from "./format.js";
 import { editText, filterText } from "./filters.js";
 import { endText } from "./plan.js";
 import { resultText } from "./presets.js";
@@ -14,9 +14,9 @@ const REFRESH_MS = 3000;
 const DAY_MS = 86400000;
 const PATH = "/redrives";
 const DEFAULTS = { during: "week" };
-const LIVE = [["Queue", "name"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["For", "number wide"],
+const LIVE = [["Queue", "name queue"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["For", "number wide"],
   ["Actions", "acts"]];
-const ENDED = [["Queue", "name"], ["Result", ""], ["To", "wide"], ["Filter and reason", "wide"],
+const ENDED = [["Queue", "name queue"], ["Result", ""], ["To", "wide"], ["Filter and reason", "wide"],
   ["By", "wide"], ["Started", "wide"], ["Took", "number wide"], ["Actions", "acts"]];
 const BY = [["By", "name"], ["Redrives", "number"], ["Messages moved", "number"]];
 
@@ -87,10 +87,6 @@ function show({ redrives, by, left_out: more, is_complete: isComplete }, heard) 
   ];
 }
 
-function whoOf(arn) {
-  return arn.replace(/^.*:/, "") || "unsigned";
-}
-
 function queueOf({ queue }) {
   return link(queue, `#/queues/${queue}/redrive`);
 }
@@ -102,8 +98,8 @@ function liveRow(redrive, heard) {
     queueOf(redrive),
     statusText(redrive),
     [resultText(redrive), done],
-    whoOf(redrive.started_by),
-    time(startedMs, span((Date.now() - startedMs) / 1000)),
+    callerName(redrive.started_by),
+    time(startedMs, span((nowMs() - startedMs) / 1000)),
     may && el("div", { class: "actions" }, controlButtons(queue, redrive, heard)),
   ], { "data-key": redrive.id });
 }
@@ -116,7 +112,7 @@ function endedRow(redrive, heard) {
     `${statusText(redrive)}: ${endText(redrive)}`,
     redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
     what.filter(Boolean).join("; "),
-    whoOf(redrive.started_by),
+    callerName(redrive.started_by),
     time(redrive.started_at_ms),
     redrive.ended_at_ms ? span((redrive.ended_at_ms - redrive.started_at_ms) / 1000) : "",
     redrive.undone_at_ms
@@ -126,7 +122,7 @@ function endedRow(redrive, heard) {
 }
 
 function byRow({ who, redrives, moved }) {
-  return row(BY, [whoOf(who), count(redrives), count(moved)], { "data-key": who });
+  return row(BY, [callerName(who), count(redrives), count(moved)], { "data-key": who });
 }
 
 /** One line of JSON for each redrive, as a file. */

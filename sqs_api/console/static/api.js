@@ -54,6 +54,7 @@ export async function post(path, content) {
     return answer;
   } catch (error) {
     if (error.status > 0 && error.status < 500) unanswered.delete(wanted);
+    else if (error.status === 0) error.message += " Press again once it does: even if it was done, it is done once.";
     throw error;
   }
 }

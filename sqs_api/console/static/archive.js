@@ -108,7 +108,7 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
         "Bodies are masked: your policies do not allow holdfast:ReadMessageBodies."),
       messages.length
         ? table([[pickAll(list.place), "pick"], ...COLUMNS.slice(1)], messages.map((each) => messageRow(each, may.includes("holdfast:RedriveMessages"))), "Archived messages")
-        : el("p", { class: "empty" }, next ? "Nothing so far." : "No archived message matches."),
+        : el("p", { class: "empty" }, next ? "Nothing so far." : nothing(page.asked)),
       el(
         "p",
         { class: "actions" },
@@ -144,8 +144,17 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
     ], { "data-key": place });
   }
 
+  /** Why there is nothing, and what to do next. */
+  function nothing({ order: _, ...conditions }) {
+    if (Object.keys(conditions).length > 0)
+      return ["No archived message matches. ", link("Show all archived messages", `#${path}`), "."];
+    return [`The archive has no message of ${name}: the name may be wrong, or its tag holdfast:archive is not set. `,
+      link("Search another queue", "#/archive"), "."];
+  }
+
   /** Links to replays: of what is selected; otherwise of all that match, once that is known. */
-  function replays({ may, asked: { order: _, ...conditions } }) {
+  function replays({ may, messages, next, asked: { order: _, ...conditions } }) {
+    if (messages.length === 0 && !next) return null;
     const mayReplay = may.includes("holdfast:RedriveMessages");
     if (picked.size > PICKED_MAX)
       return [picks(), el("span", { class: "hint" }, `at most ${PICKED_MAX} at once`)];

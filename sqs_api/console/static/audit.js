@@ -4,17 +4,17 @@ import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { caller, get } from "./api.js";
 import { readAudit } from "./commands.js";
 import { button, command, el, facts, field, fill, link, row, table, time } from "./dom.js";
-import { count, dayOf, local, nameOf } from "./format.js";
+import { callerName, count, dayOf, local, nameOf } from "./format.js";
 import { resource } from "./resource.js";
 
 const TIME = "datetime-local";
 const COLUMNS = [
   ["Time", "time"],
-  ["Who", ""],
-  ["Call", ""],
+  ["Who", "who"],
+  ["Call", "call"],
   ["Queue", "queue"],
-  ["What", "brief wide"],
-  ["Ids", ""],
+  ["What", "brief"],
+  ["Ids", "ids"],
 ];
 const REDRIVERS = [["Day", "name"], ["Who", ""], ["Redrives", "number"], ["Messages moved", "number"]];
 const FIELDS = [
@@ -81,7 +81,7 @@ export async function showAudit({ view, query, signal, fail }) {
   }
 
   function showRedrivers({ by_day: days }) {
-    const found = days.filter(({ who }) => !shown.user || nameOfCaller(who) === shown.user);
+    const found = days.filter(({ who }) => !shown.user || callerName(who) === shown.user);
     return el("details", { class: "filter", "data-key": "redrives" },
       el("summary", {}, summaryOf(found)),
       found.length > 0 && table(REDRIVERS, found.map(redriverRow), "Redrives by user and day"),
@@ -143,16 +143,18 @@ function numberOf(number, what) {
   return `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 }
 
-function nameOfCaller(arn) {
-  return nameOf(arn).replace(/^user\//, "") || "unsigned";
-}
-
 function redriverRow({ day_ms: dayMs, who, redrives, moved }) {
   const minute = (ms) => new Date(ms).toISOString().slice(0, 16);
-  const user = nameOfCaller(who);
-  const lines = { since: minute(dayMs), until: minute(dayMs + DAY_MS), ...(user !== "unsigned" && user !== "root" && { user }), action: "redrive" };
+  const user = callerName(who);
+  const lines = { since: minute(dayMs), until: minute(dayMs + DAY_MS), ...(user !== "unsigned" && { user }), action: "redrive" };
   return row(REDRIVERS, [link(dayOf(dayMs), addressOf("/audit", lines)), user, count(redrives), count(moved)],
     { "data-key": `${dayMs} ${who}` });
+}
+
+/** Who called, in a word. */
+function callerOf({ user, login, details: { uid }, is_root: isRoot, account, access_key_id: key, source_ip: ip }) {
+  if (isRoot) return el("span", { title: `account ${account}, key ${key}` }, "root");
+  return user ?? localCaller(login, uid) ?? key ?? (ip ? el("span", { class: "hint" }, "unsigned") : "");
 }
 
 /** A caller on the service's machine; null for others. */
@@ -194,7 +196,7 @@ function entryRows(entry, opened, again) {
   };
   const line = row(COLUMNS, [
     time(Date.parse(entry.time)),
-    entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? (entry.source_ip ? el("span", { class: "hint" }, "unsigned") : ""),
+    callerOf(entry),
     [
       entry.action.replace(/^holdfast:/, ""),
       el("div", { class: "hint narrow" }, queue),
@@ -206,6 +208,6 @@ function entryRows(entry, opened, again) {
     all.length > 0 && button(isOpen ? "Hide" : "Show", turn,
       { class: "small", "aria-expanded": String(isOpen), "aria-label": `${isOpen ? "Hide" : "Show"} all of ${entry.action}` }),
   ], { "data-key": key });
-  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name, textOf(value)])));
+  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name.replaceAll("_", " "), textOf(value)])));
   return [line, isOpen && el("tr", { "data-key": `all of ${key}` }, told())];
 }

@@ -29,7 +29,8 @@ export class Beside {
   takes(/** @type {MouseEvent} */ event, /** @type {string} */ place) {
     if (!ROOM.matches || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return false;
     event.preventDefault();
-    this.show(place);
+    if (place === this.open) /** @type {HTMLElement | null} */ (this.place.querySelector("a, button"))?.focus();
+    else this.show(place);
     return true;
   }
 
@@ -58,10 +59,13 @@ export class Beside {
   }
 
   close() {
+    const hadFocus = this.place.contains(document.activeElement);
+    const opener = /** @type {HTMLElement | null} */ (document.querySelector("tr.open a[title]"));
     this.ended.abort();
     this.open = "";
     this.place.hidden = true;
     fill(this.place);
     this.shown();
+    if (hadFocus) opener?.focus();
   }
 }

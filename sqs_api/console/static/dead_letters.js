@@ -14,14 +14,14 @@ const SOON_S = 86400;
 const DEFAULTS = { search: "", sort: "severity", reverse: "", tag: "", all: "", after: "" };
 const history = new History();
 const COLUMNS = [
-  ["Dead-letter queue", "name", "name"],
+  ["Dead-letter queue", "name queue", "name"],
   ["Severity", "wide", "severity"],
   ["Messages", "number", "visible"],
   ["Came in 1 h", "number wide", "arrived"],
   ["Lost in", "number", "expires"],
   ["Oldest", "number wide wider", "oldest"],
   ["Last hour", "wide"],
-  ["Sources", "wide wider"],
+  ["Sources", "wide wider names"],
   ["Latest redrive", "wide wider"],
   ["Action", ""],
 ];

@@ -186,7 +186,8 @@ function confirmed(...[title, text, action, typed = ""]) {
   return new Promise((resolve) => {
     const input = typed === "" ? null : el("input", { autocomplete: "off", "aria-label": `Type ${typed}` });
     const yes = button(action, () => close(true), { class: "danger", disabled: Boolean(typed) });
-    if (input) input.addEventListener("input", () => (yes.disabled = input.value !== typed));
+    input?.addEventListener("input", () => (yes.disabled = input.value !== typed));
+    input?.addEventListener("keydown", (event) => event.key === "Enter" && yes.click());
     const dialog = el(
       "dialog",
       { oncancel: () => close(false) },

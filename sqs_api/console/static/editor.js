@@ -4,8 +4,10 @@ import { jsonFault, placeText, refusal } from "./body_check.js";
 import { button, el, fill, patch } from "./dom.js";
 import { pretty } from "./format.js";
 import { marked, textHits } from "./hits.js";
+import { unseenIn } from "./unseen_characters.js";
 
 const MARKED_MAX = 1000;
+const NAMED_MAX = 5;
 
 /** The hit to go to from one, which is -1 before the first step: round and round. */
 export function nextHit(/** @type {number} */ at, /** @type {number} */ by, /** @type {number} */ hits) {
@@ -33,6 +35,7 @@ export class Editor {
     this.input = el("textarea", { id: "body", rows, required: true, spellcheck: "false", "aria-describedby": "body-check",
       onscroll: () => this._follow() });
     this.input.value = text;
+    this.input.setSelectionRange(0, 0); // a long text is seen from its beginning
     this.behind = el("pre", { class: "hits", "aria-hidden": "true" }); // the same text, whose marks shine through
     this.wanted = el("input", { type: "search", placeholder: "Find  ( / )", "aria-label": "Find a text", autocomplete: "off",
       spellcheck: "false", oninput: (event) => this._find(event), onkeydown: (event) => this._key(event) });
@@ -62,11 +65,18 @@ export class Editor {
     const said = refused ? "The service would refuse this: " : this.json(text);
     const fault = refused ?? (said ? jsonFault(text) : null);
     this.input.setAttribute("aria-invalid", String(fault !== null));
-    patch(this.said, fault && el("p", { class: "notice actions warning" },
-      el("span", {}, said, `${placeText(text, fault.at)}. ${fault.text}`),
-      button("Show the place", () => this._reveal([fault.at, Math.min(fault.at + 1, text.length)], true))));
+    const unseen = refused ? null : unseenIn(text);
+    patch(this.said, fault && this._warning(said, fault.at, fault.text), unseen && this._warning(
+      "Not all is seen here: ", unseen.at, `${unseen.names.slice(0, NAMED_MAX).join(", ")}${unseen.names.length > NAMED_MAX ? " and more" : ""}.`));
     this.format.disabled = pretty(text) === null;
     this._search();
+  }
+
+  /** A sentence about a place in the text, with a way to it. */
+  _warning(before, /** @type {number} */ at, what) {
+    return el("p", { class: "notice actions warning" },
+      el("span", {}, before, `${placeText(this.text, at)}. ${what}`),
+      button("Show the place", () => this._reveal([at, Math.min(at + 1, this.text.length)], true)));
   }
 
   _search() {

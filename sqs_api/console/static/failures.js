@@ -4,7 +4,7 @@
 import { get, ofQueue } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, link, time } from "./dom.js";
-import { ago, count, local, span } from "./format.js";
+import { ago, count, local, nowMs, span } from "./format.js";
 import { labels, shape } from "./lines.js";
 import { markLines } from "./marks.js";
 import { Matching } from "./matching.js";
@@ -125,7 +125,7 @@ function sign({ name, value }) {
 function facts(queue, { first_ms: first, last_ms: last, last_hour: hour, lost_ms: lost, sources, sample }) {
   const from = Object.entries(sources).sort(([, one], [, other]) => other - one)
     .map(([name, messages]) => `${name || "elsewhere"} ${count(messages)}`);
-  const left = (lost - Date.now()) / 1000;
+  const left = (lost - nowMs()) / 1000;
   return el("dl", { class: "tight" },
     pair("Last", time(last, ago(last))), pair("First", time(first, ago(first))),
     pair("In the last hour", count(hour)),

@@ -4,6 +4,8 @@
 import { button, el, fill } from "./dom.js";
 import { conditionsOf, conditionText, each, isCondition, numbered, parsed, suggestions, without, withMore } from "./filters.js";
 
+const ON_BODIES = new Set(["text", "json", "attribute", "failure"]);
+const MASKED = " Bodies and attributes are masked for you: ask for an id, a state, times, receives or a source.";
 let boxes = 0;
 
 export class FilterBox {
@@ -51,6 +53,13 @@ export class FilterBox {
     return numbered(this.texts);
   }
 
+  /** Bodies are masked: nothing may be asked of them. */
+  maskBodies() {
+    this.known = new Set([...this.known].filter((name) => !ON_BODIES.has(name)));
+    this.placeholder = "id = 8f14e45f, state = visible, sent < 14h";
+    this._show();
+  }
+
   /** Take what is typed for a condition; false if it is none, which is said. */
   commit() {
     this._close();
@@ -59,7 +68,7 @@ export class FilterBox {
       this._add(parsed(this.input.value, this.known));
       return true;
     } catch (error) {
-      this.wrong.textContent = error.message;
+      this.wrong.textContent = error.message + (this.known.has("text") || this.typed ? "" : MASKED);
       this.input.focus();
       return false;
     }

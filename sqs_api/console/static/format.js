@@ -82,9 +82,23 @@ export function dayOf(beginMs) {
   return local(beginMs + 12 * 3600000).slice(0, 10);
 }
 
+const CLOCKS_APART_MS = 5000; // less is the whole second of a Date, and the way of an answer
+let aheadMs = 0;
+
+/** Learn how far the service's clock is ahead, from the Date of an answer. */
+export function heardClock(/** @type {string | null} */ date, atMs = Date.now()) {
+  const apart = Date.parse(date ?? "") + 500 - atMs;
+  if (!Number.isNaN(apart)) aheadMs = Math.abs(apart) > CLOCKS_APART_MS ? apart : 0;
+}
+
+/** Now by the service's clock: that of a browser may be wrong. */
+export function nowMs() {
+  return Date.now() + aheadMs;
+}
+
 /** The time since an instant. */
 export function ago(ms) {
-  return `${span(Math.max(0, Date.now() - ms) / 1000)} ago`;
+  return `${span(Math.max(0, nowMs() - ms) / 1000)} ago`;
 }
 
 /** @type {Record<string, string>} */
@@ -104,6 +118,11 @@ export function causeText(/** @type {string} */ cause) {
 
 export function nameOf(arn) {
   return arn ? arn.slice(arn.lastIndexOf(":") + 1) : "";
+}
+
+/** Who called, of the ARN of a user or of the root. */
+export function callerName(/** @type {string} */ arn) {
+  return nameOf(arn).replace(/^user[/]/, "") || "unsigned";
 }
 
 const PAUSES = {

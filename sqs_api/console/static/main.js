@@ -133,7 +133,10 @@ function fail(error) {
     leave();
     showSignIn(view, error.message, showAnew);
   } else if (view.childElementCount === 0 || error.endsScreen) { // what is refused else leaves what was typed
+    const isLost = error.code === "AWS.SimpleQueueService.NonExistentQueue";
     fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message),
+      isLost && el("p", {}, "A queue that was deleted lately can be brought back: see ",
+        link("Recently deleted", "#/queues"), ", below all queues."),
       el("p", { class: "actions" }, button("Try again", showAnew), link("All queues", "#/queues", { class: "button" })));
   } else {
     notice(error.message, "error");
@@ -213,6 +216,10 @@ addEventListener("keydown", (event) => {
       search.focus();
     }
   }
+});
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault(); // its address would be a screen's
+  view.focus();
 });
 finder.addEventListener("click", (event) => press(event, "palette"));
 

@@ -6,7 +6,7 @@ import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, copyButton, el, facts, fill, link, queueLink, time } from "./dom.js";
 import { compare, conditionsOf, each, REDRIVES } from "./filters.js";
-import { bytes, causeText, count, nameOf, pretty, span } from "./format.js";
+import { bytes, causeText, count, nameOf, nowMs, pretty, span } from "./format.js";
 import { hitsOf, marked, markedValue } from "./hits.js";
 import { resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
@@ -108,7 +108,7 @@ function actions(queue, message, again, fail) {
 }
 
 function properties(queue, message, filter) {
-  const left = (message.expires_at_ms - Date.now()) / 1000;
+  const left = (message.expires_at_ms - nowMs()) / 1000;
   const source = nameOf(message.source_arn);
   return [
     ["Message id", message.message_id],

@@ -52,6 +52,8 @@ export async function showMessages(screen) {
   let after = query.get("after") ?? ""; // a page's token
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
+  const readsBodies = queue.may.includes("holdfast:ReadMessageBodies");
+  if (!readsBodies) filter.maskBodies();
   const failure = failureLine(queue, query.get("failure"), signal);
   const columns = new Columns(name, queue.sources_total > 0, () => list.show());
   const list = resource({ what: "The messages", ask, show, signal, fail });
@@ -106,9 +108,11 @@ export async function showMessages(screen) {
   }
 
   function searchingOf() {
+    const all = Math.max(progress.scanned, (queue.visible ?? 0) + (queue.in_flight ?? 0) + (queue.delayed ?? 0));
     return el("p", { class: "actions searching" },
       button("Stop", () => (progress.isStopped = true)),
-      el("span", { class: "hint" }, `${count(progress.scanned)} messages looked at`));
+      el("progress", { value: String(progress.scanned), max: String(all), "aria-label": "Messages looked at" }),
+      el("span", { class: "hint" }, `${count(progress.scanned)} of about ${count(all)} messages looked at`));
   }
 
   /** Search for what the box says. */
@@ -250,14 +254,13 @@ export async function showMessages(screen) {
   fill(
     view,
     el("h1", {}, "Messages of ", name),
-    !queue.may.includes("holdfast:ReadMessageBodies")
-      && el("p", { class: "notice" }, "Bodies are masked: your policies do not allow "
-        + "holdfast:ReadMessageBodies."),
+    !readsBodies && el("p", { class: "notice" }, "Bodies are masked: your policies do not allow "
+      + "holdfast:ReadMessageBodies."),
     el(
       "form",
       { class: "search", onsubmit: submitted },
       el("div", { class: "filter-row" }, filter.element, button("Search", () => {}, { type: "submit", class: "main" })),
-      queue.may.includes("holdfast:ReadMessageBodies") && columns.fold,
+      readsBodies && columns.fold,
     ),
     failure,
     matches.place,

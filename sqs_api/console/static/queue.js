@@ -90,8 +90,8 @@ function cards(queue, history) {
     queue.quarantined > 0 && card("Damaged", count(queue.quarantined)),
     card("Oldest message", span(queue.oldest_age_s) || "none"),
     holds ? card("Lost in", span(queue.expires_in_s)) : null,
-    card("In a second", rate(history.rate(queue.name, "sent")) || "…"),
-    card("Out a second", rate(history.rate(queue.name, "received")) || "…"),
+    card("Sent a second", rate(history.rate(queue.name, "sent")) || "…"),
+    card("Received a second", rate(history.rate(queue.name, "received")) || "…"),
   ];
 }
 
@@ -115,8 +115,8 @@ function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: u
 function actions(queue, { hasArchive, grafanaUrl }, read, fail) {
   const may = new Set(queue.may);
   const base = `#/queues/${queue.name}`;
-  const text = `All messages of ${queue.name} are removed. An operator can restore them while `
-    + "restore_deleted_s lasts."
+  const text = `All messages of ${queue.name} are removed. They can be brought back here for an hour, `
+    + "unless the service keeps them for another time."
     + (queue.held ? ` ${count(queue.held)} are held or being deleted: they go, too.` : "");
   const confirm = () => ["Purge the queue?", text, "Purge", queue.name];
   const purge = async () => {
@@ -128,8 +128,8 @@ function actions(queue, { hasArchive, grafanaUrl }, read, fail) {
       fail(error);
     }
   };
-  const deletion = () => ["Delete the queue?", `${queue.name} and its messages go. An operator can restore `
-    + "them from the list of queues while restore_deleted_s lasts.", "Delete queue", queue.name];
+  const deletion = () => ["Delete the queue?", `${queue.name} and its messages go. They can be brought `
+    + "back from the list of queues for an hour, unless the service keeps them for another time.", "Delete queue", queue.name];
   const remove = async () => {
     try {
       await post(ofQueue(queue.name, "/delete"), { confirm: queue.name });
@@ -159,7 +159,7 @@ function links(queue) {
   const { dead_letter_queue: dead, hidden } = queue;
   const to = dead && [
     queueLink(dead.name, !hidden.includes(dead.name)),
-    ` after ${dead.max_receive_count} receives`,
+    ` after ${count(dead.max_receive_count)} receive${dead.max_receive_count === 1 ? "" : "s"}`,
   ];
   const from = queue.sources.map((name) => [queueLink(name, !hidden.includes(name)), " "]);
   const more = queue.sources_total - queue.sources.length;
@@ -199,6 +199,6 @@ function settings(queue) {
 
 /** A number of an attribute in the unit that people use. */
 function meaning(name, value) {
-  const text = name === "MaximumMessageSize" ? bytes(Number(value)) : /Timeout$|Period$|Seconds$/.test(name) && value >= 60 && span(value);
+  const text = name === "MaximumMessageSize" ? bytes(Number(value)) : /Timeout$|Period$|Seconds$/.test(name) && (value >= 60 ? span(value) : "s");
   return text && el("span", { class: "hint" }, ` ${text}`);
 }

@@ -20,7 +20,7 @@ const KEPT = "holdfast tag columns";
 const KEYS_MAX = 6;
 const history = new History();
 const COLUMNS = [
-  ["Queue", "name", "name"],
+  ["Queue", "name queue", "name"],
   ["Visible", "number", "visible"],
   ["In flight", "number", "in_flight"],
   ["Delayed", "number wide", "delayed"],
@@ -29,7 +29,7 @@ const COLUMNS = [
   ["In/s", "number wide"],
   ["Out/s", "number wide"],
   ["Last hour", "wide"],
-  ["Dead letters", "wide"],
+  ["Dead letters", "wide names"],
 ];
 
 export async function showQueues({ view, query, signal, fail }) {

@@ -3,11 +3,11 @@
 import { get, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, notice, row, table, time } from "./dom.js";
-import { count, span } from "./format.js";
+import { count, nowMs, span } from "./format.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
-const COLUMNS = [["Queue", "name"], ["What", ""], ["Messages", "number"], ["When", "wide"],
+const COLUMNS = [["Queue", "name queue"], ["What", ""], ["Messages", "number"], ["When", "wide"],
   ["Restorable for", "number"], ["Actions", ""]];
 
 /** The list, read again and again; `restored` is called when a queue is back. */
@@ -31,7 +31,7 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
       [count(queue.messages), queue.dead_letters > 0 && el("span", { class: "hint" },
         ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
       time(queue.deleted_at_ms),
-      queue.obstacle ? "never" : span((queue.restorable_until_ms - Date.now()) / 1000),
+      queue.obstacle ? "never" : span((queue.restorable_until_ms - nowMs()) / 1000),
       queue.obstacle ? el("span", { class: "hint" }, queue.obstacle)
         : may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
         { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),

@@ -7,7 +7,7 @@ import { EditFields, shownSamples } from "./edit.js";
 import { failureLine } from "./failures.js";
 import { FilterBox } from "./filter_box.js";
 import { REDRIVES } from "./filters.js";
-import { count, nameOf, statusText } from "./format.js";
+import { callerName, count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
 import { LIMIT, limitOf, paceText, PRESETS } from "./presets.js";
 import { Redrives } from "./redrives.js";
@@ -155,9 +155,18 @@ export async function showRedrive(screen) {
       notice("The redrive has begun.");
       await list.read();
     } catch (error) {
-      fail(error);
+      await refused(error);
     }
     return USED;
+  }
+
+  /** Another operator may have been faster: then that one's redrive is shown, and who it was. */
+  async function refused(error) {
+    await list.read();
+    const active = error.status === 400 && list.state.value?.redrives.find((each) => each.is_active);
+    if (!active) return fail(error);
+    return notice(`Not started: another redrive of this queue is ${statusText(active)}, begun by ${
+      callerName(active.started_by)}. It is shown above.`, "error");
   }
 
   function changed({ target }) {

@@ -4,7 +4,7 @@ import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, form, link, notice, patch, row, submit, table, time } from "./dom.js";
 import { editText, filterText } from "./filters.js";
-import { count, nameOf, statusText } from "./format.js";
+import { callerName, count, nameOf, statusText } from "./format.js";
 import { endText, reasonText } from "./plan.js";
 import { LIMIT, limitOf } from "./presets.js";
 import { controlButtons, undoOf } from "./redrive_controls.js";
@@ -88,7 +88,7 @@ export class Redrives {
         card("Came back", redrive.came_back),
         redrive.stop_after > 0 && card("Stops after", redrive.stop_after),
         redrive.canary > 0 && card("Canary", redrive.canary),
-        redrive.rate && card("Rate, at most", redrive.rate),
+        redrive.rate && card("A second, at most", redrive.rate),
       ),
       el(
         "p",
@@ -151,7 +151,7 @@ export class Redrives {
       moved > 0 ? this.cameBackLink(redrive) : "",
       redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
       what.filter(Boolean).join("; "),
-      redrive.started_by.replace(/^.*:/, "") || "unsigned",
+      callerName(redrive.started_by),
       undoOf(this.queue.name, redrive, this, { title: commands.undo(this.queue.name, redrive) }),
     ], { "data-key": redrive.id });
   }

@@ -11,7 +11,7 @@ const KEYS = [
   ["/", "search"],
   ["j", "next row"],
   ["k", "row before"],
-  ["Enter", "open the row"],
+  ["Enter", "open the row; once more: go into what opened beside it"],
   ["x", "select the row, or no longer"],
   ["Esc", "close what is open"],
   ["?", "these keys"],

@@ -1,7 +1,7 @@
 // What happened to a message, as a list with the oldest first.
 
 import { el, link, time } from "./dom.js";
-import { causeText, count, local, span } from "./format.js";
+import { causeText, count, local, nowMs, span } from "./format.js";
 
 /** What happened, in a sentence without its end. */
 export function eventText({ what, by, text, queue, count: times, until_ms: untilMs }) {
@@ -40,7 +40,7 @@ export function timelineOf(name, { entries, without_audit: withoutAudit, missing
     el("h2", {}, "Timeline"),
     el("ol", { class: "timeline" }, entries.map((entry) =>
       el("li", { class: entry.what, "data-key": `${entry.what} ${entry.at_ms} ${entry.first_ms} ${entry.by}` },
-        el("span", { class: "hint" }, timesOf(entry, Date.now()).map((part) => (typeof part === "number" ? time(part) : part))),
+        el("span", { class: "hint" }, timesOf(entry, nowMs()).map((part) => (typeof part === "number" ? time(part) : part))),
         el("span", {}, eventText(entry), detail(name, entry))))),
     el("p", { class: "hint" }, "Single receives are not kept: their number is, and the first and the last one in a queue."),
     [hidden, silent].map((text) => text && el("p", { class: "hint" }, text)),

@@ -44,6 +44,15 @@ export function partsOf(/** @type {string} */ text) {
   return at < text.length ? [...parts, { text: text.slice(at), name: "" }] : parts;
 }
 
+/** The kinds of them in a text, each named once, and the place of the first; null if there is none. */
+export function unseenIn(/** @type {string} */ text) {
+  const parts = partsOf(text);
+  const first = parts.findIndex(({ name }) => name);
+  if (first < 0) return null;
+  const names = new Set(parts.flatMap(({ text: part, name }) => (name && part !== "…" ? `${part} (${name})` : [])));
+  return { at: first === 0 ? 0 : parts[0].text.length, names: [...names] };
+}
+
 /** A text to be shown; null stays null. @returns {any} */
 export function shownText(/** @type {string | null | undefined} */ text) {
   if (!text) return text;

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { button, el, link } from "./dom.js";
-import { statusText } from "./format.js";
+import { nowMs, statusText } from "./format.js";
 import { repeat } from "./live.js";
 import { resultText } from "./presets.js";
 
@@ -28,7 +28,7 @@ export function watchRedrives(signal, onEnd) {
   const seen = new Map();
   return repeat(signal, LOOK_MS, async () => {
     try {
-      const { redrives } = await get("redrives", { since_ms: Date.now() - 3600000 }, signal);
+      const { redrives } = await get("redrives", { since_ms: nowMs() - 3600000 }, signal);
       for (const each of changesOf(seen, redrives)) tell(each);
       for (const each of redrives) seen.set(each.id, toldOf(each));
     } catch (error) {

@@ -1,6 +1,9 @@
 // One request to the operators' API, and its answer. The browser adds the cookie of the session.
 
+import { heardClock, nameOf } from "./format.js";
+
 const API = "/_holdfast/api/";
+const DENIED = /^User: \S+ is not authorized to perform: (\S+) on resource: (\S+) (with an explicit deny)?/;
 const NOT_SIGNED_IN = "MissingAuthenticationToken";
 
 /** The service refused a request, or was not there. */
@@ -39,12 +42,28 @@ export async function sent({ method, path, query = "", body = "", headers = {} }
     if (error.name === "AbortError") throw error;
     throw new Refused("The service does not answer.", 0);
   }
+  heardClock(answer.headers.get("date"));
   const content = parsed(text);
   if (!answer.ok) {
     const waitS = content.error ? Number(answer.headers.get("retry-after")) || 0 : 0; // not of a proxy
-    throw new Refused(content.error ?? answer.statusText, answer.status, content.code, waitS);
+    const reason = content.error ? plain(content.error) : unknown(answer);
+    throw new Refused(reason, answer.status, content.code, waitS);
   }
   return content;
+}
+
+/** What AWS's sentence about a policy says, in fewer words. */
+function plain(/** @type {string} */ reason) {
+  const [, action, resource, denies] = DENIED.exec(reason) ?? [];
+  if (action === undefined) return reason;
+  const on = resource === "*" ? "" : ` on ${nameOf(resource)}`;
+  return `This needs ${action}${on}: ${denies ? "a policy denies it" : "your policies do not allow it"}.`;
+}
+
+/** What to do about an answer without a reason, which need not be the service's. */
+function unknown({ status, statusText }) {
+  const next = status < 500 && status !== 429 ? "Reload this page: a proxy may ask you to sign in." : "Try again in a moment.";
+  return `The service, or a proxy before it, answered ${`${status} ${statusText}`.trim()}. ${next}`;
 }
 
 const TRIES = 4;

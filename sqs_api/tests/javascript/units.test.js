@@ -6,11 +6,11 @@ import { test } from "node:test";
 process.env.TZ = "Europe/Stockholm"; // times are shown on the browser's clock
 globalThis.location = { origin: "https://queues.example" };
 
-const { backText, bothTimes, bytes, changedText, count, dayOf, delay, instant, local, nameOf, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
+const { ago, backText, bothTimes, bytes, changedText, count, dayOf, delay, heardClock, instant, local, nameOf, nowMs, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, editText, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
-const { sentUntilTaken } = await import("./static/wire.js");
-const { partsOf } = await import("./static/unseen_characters.js");
+const { sent, sentUntilTaken } = await import("./static/wire.js");
+const { partsOf, unseenIn } = await import("./static/unseen_characters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
@@ -737,6 +737,43 @@ test("what the service has no room for is tried again, and then it says so", asy
   assert.deepEqual(await triedWith([[503, "1"], [400, null]]), ["No room.", 2]);
 });
 
+test("times since and until now are by the service's clock", () => {
+  const atMs = Date.now();
+  heardClock(new Date(atMs - HOUR).toUTCString(), atMs);
+  assert.ok(Math.abs(nowMs() - (atMs - HOUR)) < 2000);
+  assert.match(ago(atMs - HOUR - 75000), /^1m 1\ds ago$/);
+  heardClock(null);
+  assert.ok(nowMs() < atMs - HOUR + 2000, "an answer of something else tells nothing");
+  heardClock(new Date(atMs + 1500).toUTCString(), atMs);
+  assert.ok(Math.abs(nowMs() - Date.now()) < 100, "whole seconds, and the way of an answer, are no difference");
+});
+
+async function refusedWith(status, body, statusText = "") {
+  const { fetch } = globalThis;
+  const answer = { ok: false, status, statusText, headers: new Headers(), text: async () => body };
+  Object.assign(globalThis, { fetch: async () => answer });
+  try {
+    return await sent({ method: "GET", path: "queues" }).then(() => "", (error) => error.message);
+  } finally {
+    Object.assign(globalThis, { fetch });
+  }
+}
+
+test("a refusal says what is needed, or what to do next", async () => {
+  const denied = "User: arn:aws:iam::000000000000:user/wat is not authorized to perform: holdfast:ReadMessageBodies "
+    + "on resource: arn:aws:sqs:us-east-1:000000000000:shop-dead ";
+  const answer = (rest) => JSON.stringify({ error: denied + rest, code: "AccessDenied" });
+  assert.equal(await refusedWith(403, answer("because no identity-based policy allows the holdfast:ReadMessageBodies action")),
+    "This needs holdfast:ReadMessageBodies on shop-dead: your policies do not allow it.");
+  assert.equal(await refusedWith(403, answer("with an explicit deny in a resource-based policy")),
+    "This needs holdfast:ReadMessageBodies on shop-dead: a policy denies it.");
+  assert.equal(await refusedWith(400, JSON.stringify({ error: "No such path." })), "No such path.");
+  assert.equal(await refusedWith(502, "<html>", "Bad Gateway"),
+    "The service, or a proxy before it, answered 502 Bad Gateway. Try again in a moment.");
+  assert.equal(await refusedWith(403, ""),
+    "The service, or a proxy before it, answered 403. Reload this page: a proxy may ask you to sign in.");
+});
+
 for (const [text, parts] of /** @type {[string, (string | string[])[]][]} */ ([
   ["", []],
   ["a\tb\r\nc\n", ["a\tb\r\nc\n"]],
@@ -752,6 +789,12 @@ for (const [text, parts] of /** @type {[string, (string | string[])[]][]} */ ([
   ["pay\u200Cload", ["pay", ["U+200C", "zero-width non-joiner"], "load"]],
 ])) test(`partsOf(${JSON.stringify(text)})`, () =>
   assert.deepEqual(partsOf(text).map(({ text: part, name }) => (name ? [part, name] : part)), parts));
+
+test("the kinds of characters that are not seen are named once, with the first place", () => {
+  assert.equal(unseenIn('{"a": "b"}\n'), null);
+  assert.deepEqual(unseenIn("ab\u202ec\u202cd\u202e"), { at: 2, names: ["U+202E (right-to-left override)", "U+202C (end of a direction)"] });
+  assert.equal(unseenIn("\u200b")?.at, 0);
+});
 
 test("of many characters that are not seen only the first are named", () => {
   const text = "a\u200B".repeat(50000);
