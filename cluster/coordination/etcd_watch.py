@@ -28,10 +28,16 @@ from cluster.coordination.etcd_wire import NoAnswer
 _PAUSE_S = 0.1
 """Pause before a watch begins anew; doubled as long as that fails."""
 _PAUSE_S_MAX = 0.5
+_PROOF_MAX = 1_000
+"""Revisions of a proof; without one an etcd that got as far again is not noticed."""
 _UNTOLD = -1
 """In place of the revision of a record that the listener did not take."""
 _REPORTED_S = 0.5
 """Time in which a stream that says nothing else reports a write. Beginning anew costs little."""
+
+
+_Told = tuple[str, bytes, bytes]
+"""Type, key and value of an event."""
 
 
 class LostPlace(Exception):
@@ -66,17 +72,13 @@ class _Proof:
         if is_new:
             if self._awaited:
                 raise Restored("etcd was restored, and has got as far again")
-            if len(self._known) >= _PROOF_MAX or any(map(self._is_unlike_others, events)):
+            is_proof = any(map(self._is_unlike_others, events))
+            if is_proof or len(self._known) >= _PROOF_MAX:
                 self._known = []
-            if self._known or any(map(self._is_unlike_others, events)):
+            if is_proof or self._known:
                 self._known.append((revision, told))
         elif not self._awaited or self._awaited.pop() != (revision, told):
             raise Restored("etcd was restored, and others wrote what came then")
-
-
-_Told = tuple[str, bytes, bytes]
-_PROOF_MAX = 1_000
-"""Revisions of a proof; without one an etcd that got as far again is not noticed."""
 
 
 class EtcdWatch:
