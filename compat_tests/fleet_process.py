@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import ClusterProcess
 from compat_tests.facade import eventually
-from compat_tests.node_process import command
+from compat_tests.node_process import run_command
 from compat_tests.pages import ask
 
 
@@ -27,8 +26,7 @@ class FleetProcess(ClusterProcess):
 
     def status(self, name: str) -> dict[str, Any]:
         """`holdfast fleet status --json` of a host."""
-        asked = command("fleet", "status", "--json", "--data", str(self.data / name))
-        done = subprocess.run(asked, capture_output=True, check=False)
+        done = run_command("fleet", "status", "--json", "--data", str(self.data / name))
         found: dict[str, Any] = json.loads(done.stdout)
         assert done.returncode == bool(found["problems"])
         return found

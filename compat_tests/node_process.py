@@ -14,8 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self, TextIO
 
+from compat_tests import warm_starts
 from compat_tests.facade import Credentials
 from compat_tests.ports import free_ports
+from compat_tests.warm_starts import WarmProcess
 
 _CHECKOUT = Path(__file__).parent.parent
 _LISTENING = re.compile(r"listening on (https?://\S+)")
@@ -65,9 +67,14 @@ def run_command(
 
     Standard output goes to `output`, standard error to `errors`; by default they are returned.
     """
+    line, own, given = command(*arguments), environment(), variables or {}
+    if warm_starts.can_start(line, own, given):
+        return warm_starts.run(
+            line, own, given, folder=_CHECKOUT, stdout=output, stderr=errors, seconds=seconds
+        )
     return subprocess.run(
-        command(*arguments),
-        env={**environment(), **(variables or {})},
+        line,
+        env={**own, **given},
         cwd=_CHECKOUT,
         stdout=output or subprocess.PIPE,
         stderr=errors or subprocess.PIPE,
@@ -101,7 +108,7 @@ class NodeProcess:
         self.options = options
         self._variables = variables or {}
         self.port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | WarmProcess | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
         self._changed = threading.Condition()
@@ -130,19 +137,27 @@ class NodeProcess:
         if not self.port:
             (self.port,) = free_ports(1)
         with self.log.open("a") as log:
-            self._process = subprocess.Popen(
-                self.command_line(),
-                env={**environment(), **self._variables},
-                cwd=_CHECKOUT,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+            self._process = self._started(log)
         self._lines = []
         self._reader = threading.Thread(target=self._read_lines, args=(self._process,), daemon=True)
         self._reader.start()
         self._wait_for_start(time.monotonic() + _START_S)
         return self
+
+    def _started(self, log: TextIO) -> subprocess.Popen[str] | WarmProcess:
+        line, own = self.command_line(), environment()
+        if warm_starts.can_start(line, own, self._variables):
+            return warm_starts.start(
+                line, own, self._variables, folder=_CHECKOUT, stderr=log.fileno()
+            )
+        return subprocess.Popen(
+            line,
+            env={**own, **self._variables},
+            cwd=_CHECKOUT,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
 
     def stop(self, *, seconds: float = 180.0) -> None:
         """Ask for an orderly stop and insist on exit status 0."""
@@ -217,7 +232,7 @@ class NodeProcess:
         options = ["--host", "127.0.0.1", "--port", str(self.port), "--data", str(self.data)]
         return command("serve", *options, *self.options)
 
-    def _signal(self, number: signal.Signals) -> subprocess.Popen[str]:
+    def _signal(self, number: signal.Signals) -> subprocess.Popen[str] | WarmProcess:
         assert self._process is not None
         assert self._process.poll() is None, f"it had ended by itself\n{self.log_tail()}"
         self._process.send_signal(number)
@@ -231,7 +246,7 @@ class NodeProcess:
         self._reader = None
         self._process = None
 
-    def _read_lines(self, process: subprocess.Popen[str]) -> None:
+    def _read_lines(self, process: subprocess.Popen[str] | WarmProcess) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             with self._changed:

@@ -27,7 +27,7 @@ from compat_tests.chromium import Tab
 from compat_tests.clients.boto3_client import Boto3Client, connect
 from compat_tests.cluster_process import HOSTS, MEMBERS, Cluster, ClusterProcess
 from compat_tests.facade import eventually
-from compat_tests.node_process import command, run_command
+from compat_tests.node_process import run_command
 
 pytestmark = [
     pytest.mark.slow,
@@ -49,8 +49,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 
 
 def _status(cluster: ClusterProcess, *options: str) -> subprocess.CompletedProcess[str]:
-    asked = command("cluster", "status", "--data", str(cluster.data / "a"), *options)
-    return subprocess.run(asked, capture_output=True, text=True, check=False)
+    return run_command("cluster", "status", "--data", str(cluster.data / "a"), *options)
 
 
 def test_the_status_shows_etcd_and_names_what_is_wrong(cluster: ClusterProcess) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from compat_tests.cluster_process import GATEWAY
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
-from compat_tests.node_process import command
+from compat_tests.node_process import run_command
 from compat_tests.pages import ask
 from compat_tests.test_fleet import made
 from compat_tests.test_queue_parts import Load
@@ -41,8 +40,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
 
 def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
     """The answer of `holdfast fleet`."""
-    line = command("fleet", *words, "--json", "--data", str(fleet.data / host))
-    done = subprocess.run(line, capture_output=True, check=False, text=True)
+    done = run_command("fleet", *words, "--json", "--data", str(fleet.data / host))
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 

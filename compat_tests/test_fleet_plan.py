@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from compat_tests.chromium import Tab, installed, running
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
-from compat_tests.node_process import command
+from compat_tests.node_process import run_command
 from compat_tests.pages import ask
 from compat_tests.test_fleet import bodies, made, url_of
 
@@ -59,8 +58,7 @@ def planned(fleet: FleetProcess, host: str) -> dict[str, Any]:
 
 def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
     """The answer of `holdfast fleet`; the text of a refusal."""
-    line = command("fleet", *words, "--json", "--data", str(fleet.data / host))
-    done = subprocess.run(line, capture_output=True, check=False, text=True)
+    done = run_command("fleet", *words, "--json", "--data", str(fleet.data / host))
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
 

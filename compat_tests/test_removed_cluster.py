@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from compat_tests.cluster_process import GATEWAY, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
-from compat_tests.node_process import command
+from compat_tests.node_process import run_command
 from compat_tests.test_emptied_cluster import asked, emptied
 from compat_tests.test_fleet import bodies, made
 from compat_tests.test_queue_parts import Load
@@ -45,8 +44,7 @@ class AtGateway:
 
 
 def refusal(fleet: FleetProcess, host: str, *words: str) -> str:
-    line = command("fleet", *words, "--data", str(fleet.data / host))
-    done = subprocess.run(line, capture_output=True, check=False, text=True)
+    done = run_command("fleet", *words, "--data", str(fleet.data / host))
     assert done.returncode == 2, done
     return done.stderr
 
@@ -104,8 +102,7 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
 
 
 def audit(fleet: FleetProcess, action: str) -> list[dict[str, Any]]:
-    line = command("audit", "--action", action, "--json", "--data", str(fleet.data / "a"))
-    lines: list[dict[str, Any]] = json.loads(
-        subprocess.run(line, capture_output=True, check=True).stdout
-    )
+    done = run_command("audit", "--action", action, "--json", "--data", str(fleet.data / "a"))
+    assert done.returncode == 0, done.stderr
+    lines: list[dict[str, Any]] = json.loads(done.stdout)
     return lines

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from compat_tests.clients.boto3_client import Boto3Client, connect
 from compat_tests.cluster_process import HOSTS, ClusterProcess
 from compat_tests.facade import eventually
-from compat_tests.node_process import command
+from compat_tests.node_process import run_command
 from compat_tests.pages import ask
 from compat_tests.workers import worker_in
 
@@ -43,10 +42,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
 
 def status(hosts: ClusterProcess, host: str) -> dict[str, Any]:
     """`holdfast fleet status --json` of a host."""
-    asked = command("fleet", "status", "--json", "--data", str(hosts.data / host))
-    found: dict[str, Any] = json.loads(
-        subprocess.run(asked, capture_output=True, check=False).stdout
-    )
+    done = run_command("fleet", "status", "--json", "--data", str(hosts.data / host))
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -118,7 +115,8 @@ def test_a_host_is_drained_with_its_workers_and_shows_the_metrics_of_all(
     # Any worker may be asked.
     asked = ("--data", str(hosts.data / "b" / SECOND))
     for verb in ("drain", "undrain"):
-        subprocess.run(command("cluster", verb, "a", *asked), check=True, capture_output=True)
+        done = run_command("cluster", verb, "a", *asked)
+        assert done.returncode == 0, done.stderr
         is_drained = verb == "drain"
         eventually(lambda: is_drained != bool({"a", f"a.{SECOND}"} & leaders()))  # noqa: B023
     page = f"{hosts.parts.cluster().hosts['a']}/_holdfast/metrics"
