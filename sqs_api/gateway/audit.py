@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import queue
 import sys
 import threading
@@ -63,6 +64,25 @@ class _File(RotatingFileHandler):
     def __init__(self, file: Path, on_failed: Callable[[], None]) -> None:
         super().__init__(file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8")
         self._on_failed = on_failed
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            if self.stream is not None and not self._is_in_place(self.stream.fileno()):
+                self.stream.close()
+                self.stream = self._open()
+        except OSError:
+            self.handleError(record)
+        else:
+            super().emit(record)
+
+    def _is_in_place(self, handle: int) -> bool:
+        """False once somebody moved or removed the file, as other programs for logs do. Raises
+        OSError."""
+        try:
+            return os.path.samestat(os.stat(self.baseFilename), os.fstat(handle))
+        except FileNotFoundError:
+            return False
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:

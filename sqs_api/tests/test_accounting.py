@@ -20,7 +20,7 @@ from sqs_api.gateway.audit import AuditFile, AuditLog
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.usage import Usage, read_usage
 from sqs_api.gateway.usage_journal import journals_in
-from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running
+from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running, until
 from visibility.contract.actions import ACTIONS
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.model import QueueDefinition
@@ -389,3 +389,22 @@ def test_a_journal_of_version_0_1_is_read(files: Files) -> None:
     (row,) = read_usage(files.usage_file, None, None)
 
     assert (row.account, row.queue, row.requests) == (ACCOUNT, queue.arn, 1)
+
+
+async def test_the_audit_log_goes_on_in_its_place_after_another_program_moved_it(
+    tmp_path: Path,
+) -> None:
+    """The lines would be in a file that such a program packs and removes."""
+    file, moved = tmp_path / "audit.log", tmp_path / "moved"
+    lines = AuditFile(file)
+    lines.put("first")
+    await until(lambda: file.read_text() == "first\n")
+
+    file.rename(moved)
+    lines.put("second")
+    await until(lambda: file.exists() and file.read_text() == "second\n")
+    file.unlink()
+    lines.put("third")
+    lines.close()
+
+    assert (moved.read_text(), file.read_text(), lines.lost) == ("first\n", "third\n", 0)
