@@ -28,6 +28,7 @@ from visibility.contract.naming import (
     check_tags,
     checked_utf8,
     is_fifo_name,
+    shown_arn,
 )
 from visibility.contract.queue_policy import check_policy
 from visibility.contract.redrive_policies import (
@@ -332,7 +333,7 @@ def shown_attributes(
         "ApproximateNumberOfMessagesDelayed": str(counters.delayed),
         "CreatedTimestamp": str(queue.created_at_ms // 1000),
         "LastModifiedTimestamp": str(queue.modified_at_ms // 1000),
-        "QueueArn": queue.arn,
+        "QueueArn": shown_arn(queue.arn),
     }
     everything = ALL in asked
     shown = {
