@@ -26,6 +26,7 @@ from auth.variables import expression, fill, has_variable, names, plain
 Keys = Mapping[str, tuple[str, ...]]
 """The request's values, by lower-case name of the condition key. A tag has several if its key was
 given in several cases; an empty one is among them then."""
+_PARTITION = re.compile(r"\Aarn:aws[a-z-]*:")
 _Fits = Callable[[str, str], bool]
 """Takes (value from the request, value from the policy)."""
 
@@ -34,9 +35,17 @@ def _like(said: str, wanted: str) -> bool:
     return _text_pattern(wanted).fullmatch(said) is not None
 
 
+def in_one_partition(arn: str) -> str:
+    """The ARN as this service writes all, in the partition `aws`, so that two can be compared.
+
+    Which of AWS's partitions (`aws-cn`, `aws-us-gov`) a resource is in follows from its region.
+    """
+    return _PARTITION.sub("arn:aws:", arn)
+
+
 def _arn_like(said: str, wanted: str) -> bool:
     """Match each of the six segments separately."""
-    segments, patterns = said.split(":", 5), wanted.split(":", 5)
+    segments, patterns = (in_one_partition(arn).split(":", 5) for arn in (said, wanted))
     return len(segments) == len(patterns) and all(map(_like, segments, patterns))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from auth.conditions import Condition, read_conditions, tags_among
+from auth.conditions import Condition, in_one_partition, read_conditions, tags_among
 from auth.variables import Fill, expression, has_variable, names
 
 _VERSIONS = ("2008-10-17", "2012-10-17")
@@ -199,7 +199,7 @@ def _principals(value: object, place: str) -> Principals:
                     f"{place}: Principal {name!r} has a wildcard; only * alone is one"
                 )
             else:
-                names.add(name)
+                names.add(in_one_partition(name))
     return Principals(everyone, frozenset(accounts), frozenset(names))
 
 
@@ -218,7 +218,7 @@ def _pattern(text: str) -> Callable[[str], object]:
 def _arn_pattern(text: str) -> Callable[[str], object]:
     if text == "*":
         return _pattern(text)
-    segments = text.split(":", _ARN_SEGMENTS - 1)
+    segments = in_one_partition(text).split(":", _ARN_SEGMENTS - 1)
     *places, resource = [*segments, *["*"] * (_ARN_SEGMENTS - len(segments))]
     parts = [expression(place, "[^:]*") for place in places]
     return re.compile(":".join([*parts, expression(resource)]), re.S).fullmatch

@@ -6,7 +6,15 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from compat_tests.facade import Client, ClientError, create_fifo_queue, receive, refusal
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.facade import (
+    Client,
+    ClientError,
+    Credentials,
+    create_fifo_queue,
+    receive,
+    refusal,
+)
 from compat_tests.test_dead_letter import arn, redrive
 from compat_tests.test_queues import attributes
 
@@ -144,3 +152,41 @@ def test_fifo_sources_are_listed(sqs: Client, fresh_name: Names) -> None:
     source = create_fifo_queue(sqs, fresh_name(), RedrivePolicy=redrive(arn(sqs, target)))
 
     assert sources_of(sqs, target) == [source]
+
+
+# -- other partitions ------------------------------------------------------------------------------
+
+
+def test_regions_of_china_have_arns_of_their_partition(
+    endpoint: str, credentials: Credentials, fresh_name: Names
+) -> None:
+    sqs = Boto3Client(endpoint, credentials._replace(region="cn-north-1"))
+    name = fresh_name()
+    account = sqs.call("CreateQueue", QueueName=fresh_name())["QueueUrl"].split("/")[-2]
+    source_arn = f"arn:aws-cn:sqs:cn-north-1:{account}:{name}"
+    allowed = {"RedriveAllowPolicy": permission("byQueue", source_arn)}
+    dead = sqs.call("CreateQueue", QueueName=fresh_name(), Attributes=allowed)["QueueUrl"]
+    given = {"RedrivePolicy": redrive(arn(sqs, dead)), "VisibilityTimeout": "0"}
+    source = sqs.call("CreateQueue", QueueName=name, Attributes=given)["QueueUrl"]
+    sqs.call(
+        "AddPermission",
+        QueueUrl=source,
+        Label="l",
+        AWSAccountIds=[account],
+        Actions=["SendMessage"],
+    )
+    sqs.call("SendMessage", QueueUrl=source, MessageBody="x")
+    assert len(receive(sqs, source)) == 1
+    assert receive(sqs, source) == []
+    (message,) = receive(sqs, dead, WaitTimeSeconds=5, MessageSystemAttributeNames=["All"])
+    sqs.call("StartMessageMoveTask", SourceArn=arn(sqs, dead), DestinationArn=source_arn)
+    (task,) = sqs.call("ListMessageMoveTasks", SourceArn=arn(sqs, dead))["Results"]
+    (statement,) = json.loads(attributes(sqs, source, "Policy")["Policy"])["Statement"]
+
+    assert arn(sqs, source) == source_arn
+    assert arn(sqs, dead).startswith("arn:aws-cn:sqs:cn-north-1:")
+    assert message["Attributes"]["DeadLetterQueueSourceArn"] == source_arn
+    assert (task["SourceArn"], task["DestinationArn"]) == (arn(sqs, dead), source_arn)
+    assert statement["Resource"] == source_arn
+    assert statement["Principal"] == {"AWS": f"arn:aws-cn:iam::{account}:root"}
+    sqs.close()

@@ -49,7 +49,7 @@ from visibility.contract.length import check_overflow, parts_without_room
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.contract.model import QueueDefinition
-from visibility.contract.naming import parse_arn
+from visibility.contract.naming import parse_arn, shown_arn
 from visibility.contract.on_delete_tag import ON_DELETE_TAG
 from visibility.contract.permissions import with_permission, without_permission
 from visibility.contract.queue_policy import check_policy_of_queue
@@ -245,9 +245,8 @@ def add_permission(
     `with_permission` raises."""
     current = _current(view, queue)
     policy = current.attributes.get("Policy")
-    return _with_policy(
-        current, with_permission(policy, current.arn, label, accounts, actions), now_ms
-    )
+    arn = shown_arn(current.arn)
+    return _with_policy(current, with_permission(policy, arn, label, accounts, actions), now_ms)
 
 
 def remove_permission(view: QueueView, queue: QueueDefinition, label: str, now_ms: int) -> Decision:

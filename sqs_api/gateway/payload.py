@@ -27,6 +27,7 @@ from visibility.content.receipts import ReceiptKey, sequence_number
 from visibility.contract import actions, operations
 from visibility.contract.errors import QueueError, without_frames
 from visibility.contract.model import Content, QueueDefinition, Receipt
+from visibility.contract.naming import AWS, partition_of
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import Message, ReceiveMessageResult
 from visibility.contract.schedule import DELIVER_AT_TAG, soon_enough
@@ -111,7 +112,11 @@ class Payloads:
     ) -> bytes | None:
         """The answer by the native module; None where Python has to look at the messages."""
         assert native is not None
-        if self._on_opened or (selection is not NOTHING and selection.native is None):
+        if self._on_opened:
+            return None
+        if selection is not NOTHING and (
+            selection.native is None or partition_of(queue.region) != AWS
+        ):
             return None
         first = deliveries.messages[0]
         try:

@@ -38,7 +38,13 @@ from visibility.contract.errors import (
     without_frames,
 )
 from visibility.contract.model import Content, QueueDefinition
-from visibility.contract.naming import SYSTEM_ATTRIBUTE_NAMES, check_token, checked_utf8, is_plain
+from visibility.contract.naming import (
+    SYSTEM_ATTRIBUTE_NAMES,
+    check_token,
+    checked_utf8,
+    is_plain,
+    shown_arn,
+)
 from visibility.contract.operations import (
     ReceiveMessage,
     SendMessage,
@@ -513,6 +519,7 @@ def message_of(delivery: Delivery, selection: Selection) -> Message:
 
 
 def _system_attributes(delivery: Delivery, extras: Extras, selection: Selection) -> dict[str, str]:
+    source = delivery.dead_letter_source_arn
     values = {
         "SenderId": extras.sender,
         "SentTimestamp": str(delivery.sent_at_ms),
@@ -522,7 +529,7 @@ def _system_attributes(delivery: Delivery, extras: Extras, selection: Selection)
         "MessageDeduplicationId": _shown_deduplication_id(delivery, extras),
         "MessageGroupId": extras.group_id,
         TRACE_HEADER: extras.trace_header,
-        "DeadLetterQueueSourceArn": delivery.dead_letter_source_arn,
+        "DeadLetterQueueSourceArn": None if source is None else shown_arn(source),
     }
     return {name: value for name in selection.system if (value := values[name]) is not None}
 

@@ -28,6 +28,7 @@ from visibility.contract.naming import (
     check_tags,
     checked_utf8,
     is_fifo_name,
+    shown_arn,
 )
 from visibility.contract.queue_policy import check_policy
 from visibility.contract.redrive_policies import (
@@ -35,6 +36,7 @@ from visibility.contract.redrive_policies import (
     compact_redrive_allow_policy,
     compact_redrive_policy,
     json_object,
+    meant_redrive_policy,
     read_redrive_policy,
     redrive_refusal,
 )
@@ -114,7 +116,7 @@ ATTRIBUTES: dict[str, Attribute] = {
             Kind.POLICY,
             checked=_compact_redrive_policy,
             shown=_compact_redrive_policy,
-            meaning=read_redrive_policy,
+            meaning=meant_redrive_policy,
         ),
         Attribute("FifoQueue", Kind.BOOLEAN, fifo_only=True),
         Attribute("ContentBasedDeduplication", Kind.BOOLEAN, "false", fifo_only=True),
@@ -298,7 +300,7 @@ def settings_of(
         wait_ms=int(attributes["ReceiveMessageWaitTimeSeconds"]) * 1000,
         maximum_message_size=int(attributes["MaximumMessageSize"]),
         fifo=attributes.get("FifoQueue") == "true",
-        redrive_policy=None if redrive is None else read_redrive_policy(redrive),
+        redrive_policy=None if redrive is None else meant_redrive_policy(redrive),
         content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
         encryption=attributes.get("KmsMasterKeyId") or managed,
         data_key_reuse_s=int(reuse_s or limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS.default or 0),
@@ -331,7 +333,7 @@ def shown_attributes(
         "ApproximateNumberOfMessagesDelayed": str(counters.delayed),
         "CreatedTimestamp": str(queue.created_at_ms // 1000),
         "LastModifiedTimestamp": str(queue.modified_at_ms // 1000),
-        "QueueArn": queue.arn,
+        "QueueArn": shown_arn(queue.arn),
     }
     everything = ALL in asked
     shown = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from visibility.contract.naming import shown_arn
+
 MAX_RECEIVES = "max-receives"
 EXPIRED = "expired"
 OVER_LENGTH = "over-length"
@@ -66,5 +68,5 @@ def shown_cause(death: Death | None, source_arn: str | None) -> str | None:
     no dead letter now, or became one in a version before 0.2."""
     if death is None or source_arn is None:
         return None
-    shown = _Shown(death.cause, death.at_ms, source_arn, death.hops)
+    shown = _Shown(death.cause, death.at_ms, shown_arn(source_arn), death.hops)
     return msgspec.json.encode(shown).decode()

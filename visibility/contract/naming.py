@@ -42,6 +42,17 @@ _ATTRIBUTE_NAME = re.compile(r"[A-Za-zÀ-ÖØ-öø-ſ0-9_.-]+")
 _NUMBER = re.compile(r"[+-]?(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
 _TOKEN = re.compile(rf"[!-~]{{1,{limits.TOKEN_LENGTH_MAX}}}")  # no space
 _LABEL = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.LABEL_LENGTH_MAX}}}")
+AWS = "aws"
+_PARTITIONS = {
+    "cn": "aws-cn",
+    "us-gov": "aws-us-gov",
+    "us-iso": "aws-iso",
+    "us-isob": "aws-iso-b",
+    "eu-isoe": "aws-iso-e",
+    "us-isof": "aws-iso-f",
+    "eusc-de": "aws-eusc",
+}
+"""The partition of regions that are not in `aws`, by what stands before the direction."""
 _ARN = re.compile(r"arn:aws[a-z-]*:sqs:([a-z0-9-]+):([0-9]+):([A-Za-z0-9_-]+(?:\.fifo)?)")
 
 _STANDARD_WORDING = (
@@ -149,6 +160,18 @@ def parse_arn(arn: str) -> QueueArn | None:
     if found is None:
         return None
     return QueueArn(found[1], found[2], found[3])
+
+
+def shown_arn(arn: str) -> str:
+    """The ARN of a queue as clients see it: in the partition that AWS has its region in."""
+    partition = partition_of(arn.partition(":sqs:")[2].partition(":")[0])
+    return arn if partition == AWS else arn.replace(f":{AWS}:", f":{partition}:", 1)
+
+
+@lru_cache(maxsize=256)
+def partition_of(region: str) -> str:
+    """AWS's partition of a region; ARNs are stored in the partition AWS, whatever the region."""
+    return _PARTITIONS.get(region.rsplit("-", 2)[0], AWS)
 
 
 def check_message_attribute_name(name: str) -> None:

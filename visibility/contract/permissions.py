@@ -35,10 +35,12 @@ def with_permission(
     statements = _statements(document)
     if any(_label(statement) == label for statement in statements):
         raise _refusal(label, "Already exists.")
+    partition = queue_arn.split(":", 2)[1]
+    roots = [f"arn:{partition}:iam::{id_}:root" for id_ in accounts]
     granted = {
         "Sid": label,
         "Effect": "Allow",
-        "Principal": {"AWS": _one_or_list([f"arn:aws:iam::{id_}:root" for id_ in accounts])},
+        "Principal": {"AWS": _one_or_list(roots)},
         "Action": _one_or_list([f"SQS:{action}" for action in actions]),
         "Resource": queue_arn,
     }

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from auth.conditions import in_one_partition
 from visibility.contract import limits
 from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue
 from visibility.contract.model import RedrivePolicy
@@ -79,6 +80,12 @@ def read_redrive_policy(text: str) -> RedrivePolicy:
     raise redrive_refusal(text, reason)
 
 
+def meant_redrive_policy(text: str) -> RedrivePolicy:
+    """The same, with the target's ARN as queues have it, in whatever partition it was given."""
+    policy = read_redrive_policy(text)
+    return RedrivePolicy(in_one_partition(policy.dead_letter_target_arn), policy.max_receive_count)
+
+
 def _receive_count(value: object) -> int | None:
     """A count within AWS's range from a JSON number or a string of digits, else None."""
     if isinstance(value, bool) or not isinstance(value, int | str):
@@ -142,5 +149,7 @@ def redrive_allowed(target_attributes: Mapping[str, str], source_arn: str) -> bo
         return True
     arns = policy.get("sourceQueueArns")
     return (
-        policy["redrivePermission"] == "byQueue" and isinstance(arns, list) and source_arn in arns
+        policy["redrivePermission"] == "byQueue"
+        and isinstance(arns, list)
+        and in_one_partition(source_arn) in map(in_one_partition, arns)
     )

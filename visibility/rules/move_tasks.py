@@ -25,6 +25,7 @@ from visibility.contract.move_task import (
     encode_handle,
     whole,
 )
+from visibility.contract.naming import shown_arn
 from visibility.contract.operations import (
     CancelMessageMoveTask,
     ListMessageMoveTasks,
@@ -343,8 +344,8 @@ def shown_task(task: MoveTask) -> ListMessageMoveTasksResultEntry:
     return ListMessageMoveTasksResultEntry(
         task_handle=encode_handle(task) if task.status == "RUNNING" else None,
         status=task.status,
-        source_arn=task.source_arn,
-        destination_arn=task.destination_arn,
+        source_arn=shown_arn(task.source_arn),
+        destination_arn=task.destination_arn and shown_arn(task.destination_arn),
         max_number_of_messages_per_second=task.rate or None,
         approximate_number_of_messages_moved=task.moved,
         approximate_number_of_messages_to_move=task.to_move,

@@ -230,6 +230,16 @@ def test_a_redrive_policy_comes_back_compact_with_a_number(given: str) -> None:
     assert changed_attributes(stored, {"RedrivePolicy": given}) == stored
 
 
+def test_a_redrive_policy_may_name_the_regions_own_partition() -> None:
+    given = {"RedrivePolicy": REDRIVE.replace("arn:aws:", "arn:aws-us-gov:")}
+    stored = initial_attributes("q", given)
+
+    shown = shown_attributes(queue_with(stored), ["RedrivePolicy"], COUNTERS)
+    assert shown == {"RedrivePolicy": given["RedrivePolicy"].replace(" ", "")}
+    assert settings_of(stored).redrive_policy == RedrivePolicy(DLQ, 3)
+    assert conflicting_attribute(stored, {"RedrivePolicy": REDRIVE}) is None
+
+
 @pytest.mark.parametrize(
     ("given", "compact"),
     [
@@ -364,6 +374,7 @@ def test_counters_are_needed_for_all_and_for_the_three_counts() -> None:
         ({"redrivePermission": "denyAll"}, False),
         ({"redrivePermission": "byQueue", "sourceQueueArns": [DLQ]}, True),
         ({"redrivePermission": "byQueue", "sourceQueueArns": [DLQ + "2"]}, False),
+        ({"redrivePermission": "byQueue", "sourceQueueArns": [DLQ.replace("aws", "aws-cn")]}, True),
     ],
 )
 def test_a_redrive_allow_policy_decides_about_sources(policy: object, allowed: bool) -> None:

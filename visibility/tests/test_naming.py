@@ -11,6 +11,7 @@ from visibility.contract.naming import (
     parse_arn,
     queue_address,
     queue_url,
+    shown_arn,
 )
 
 ACCOUNT = "123456789012"
@@ -127,3 +128,24 @@ def test_an_arn_is_parsed_to_what_it_was_made_of() -> None:
 )
 def test_other_text_is_no_queue_arn(arn: str) -> None:
     assert parse_arn(arn) is None
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"),
+    [
+        ("us-east-1", "aws"),
+        ("cn-north-1", "aws-cn"),
+        ("us-gov-west-1", "aws-us-gov"),
+        ("us-iso-east-1", "aws-iso"),
+        ("us-isob-east-1", "aws-iso-b"),
+        ("eu-isoe-west-1", "aws-iso-e"),
+        ("us-isof-south-1", "aws-iso-f"),
+        ("eusc-de-east-1", "aws-eusc"),
+        ("elasticmq", "aws"),
+    ],
+)
+def test_an_arn_is_shown_in_the_partition_of_its_region(region: str, partition: str) -> None:
+    arn = f"arn:aws:sqs:{region}:{ACCOUNT}:q"
+
+    assert shown_arn(arn) == f"arn:{partition}:sqs:{region}:{ACCOUNT}:q"
+    assert parse_arn(shown_arn(arn)) == parse_arn(arn)
