@@ -2,7 +2,7 @@
 lake.
 
 It reads the files at one instant, changes nothing, and may be killed at any time: a repeated export
-writes the same files.
+writes the same files, and removes what the killed one had begun.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storage.copies.export_task import Export, Exported, ShardExport, ShardExpor
 from storage.copies.snapshots import write_flows, write_snapshot
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.lake.archive_schema import QUEUE_AGE_LATEST
+from storage.lake.archive_schema import QUEUE_AGE_LATEST, segment_folder
 from storage.lake.lake_segments import Open, not_written, write_segment
 from storage.lake.table import Lake, LakeUnusable
 from visibility.contract.stored_message import StoredMessage
@@ -103,6 +103,7 @@ def _export_batches(
         raise ExportFailed(f"shard {shard.number} is {archive.source} on disk, not {shard.source}")
     keyring = open_keyring()  # of now: it has what sealed the batches
     opened = _opener(keyring, wanted.readable_keys, wanted.account)
+    lake.remove_drafts(segment_folder(shard.source, shard.number))
     for batch in not_written(lake, shard.source, shard.number, batches):
         written = write_segment(lake, view, shard.source, shard.number, batch, opened)
         done.segments += 1

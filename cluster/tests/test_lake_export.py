@@ -31,8 +31,21 @@ _ARN = "arn:aws:sqs:us-east-1:000000000000:"
 FLOW: dict[str, Any] = {"from_at": 1_000, "until_at": 61_000, "queue": "q", "sent": 1}
 
 
+_DATED = (SNAPSHOTS, FLOWS)
+
+
 def no_keyring() -> Keyring:
     raise AssertionError("no batch waits")
+
+
+def _new_keyring() -> Keyring:
+    async def opened() -> Keyring:
+        records = await SqliteCoordination.open(Path(":memory:"))
+        keyring = await Keyring.open(records, bytes(32), SystemClock(), SystemEntropy())
+        await keyring.close()
+        return keyring
+
+    return asyncio.run(opened())
 
 
 def test_flows_are_written_once_all_else_is(tmp_path: Path) -> None:
@@ -104,6 +117,23 @@ def test_the_queues_with_the_oldest_messages_are_told_of_whatever_lies_in_the_la
     assert [queue["queue"] for queue in told.queue_ages] == shown
 
 
+def test_what_a_killed_export_had_begun_is_removed_by_the_next(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    with changing(folder) as changes:
+        write_archive(changes, ArchiveRow("source", 2, 2, 0, 2, 0, 0, 0))
+        changes.put(row_key(THE_SHARD, BATCH, 1), encode_row(SealedBatch(1, 1, 2, 0, 0)))
+    lake = Lake(str(tmp_path / "lake"))
+    of_shard = ("segments/source/shard-0", *(f"{k}/source/shard-0/1970-01-01" for k in _DATED))
+    for name in (*of_shard, "segments/source/shard-1"):
+        lake.write(f"{name}/.draft-killed", b"x" * 100)
+
+    shard = ShardExport(0, str(folder), "source", [dict(FLOW)])
+    export(Export(lake.url, [shard], [], 61_000, 61_000), lake, _new_keyring)
+
+    assert [file.path for file in lake.list_drafts("")] == ["segments/source/shard-1/.draft-killed"]
+    assert len(lake.list("")) == 3
+
+
 def test_nothing_is_archived_sealed_for_want_of_a_key_that_was_named_wrongly(
     tmp_path: Path,
 ) -> None:
@@ -113,19 +143,10 @@ def test_nothing_is_archived_sealed_for_want_of_a_key_that_was_named_wrongly(
         changes.put(row_key(THE_SHARD, BATCH, 1), encode_row(SealedBatch(1, 1, 2, 0, 0)))
     lake = Lake(str(tmp_path / "lake"))
 
-    async def opened() -> Keyring:
-        records = await SqliteCoordination.open(Path(":memory:"))
-        keyring = await Keyring.open(records, bytes(32), SystemClock(), SystemEntropy())
-        await keyring.close()
-        return keyring
-
-    def keyring() -> Keyring:
-        return asyncio.run(opened())
-
     wanted = Export(lake.url, [ShardExport(0, str(folder), "source")], ["alias/order"])
     with pytest.raises(ExportFailed, match="archive_keys: there is no key alias/order"):
-        export(wanted, lake, keyring)
+        export(wanted, lake, _new_keyring)
     assert lake.list("") == []
 
     wanted.readable_keys = [BUILT_IN_KEY]
-    assert export(wanted, lake, keyring).shards[0].segments == 1
+    assert export(wanted, lake, _new_keyring).shards[0].segments == 1

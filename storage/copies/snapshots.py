@@ -65,6 +65,7 @@ def write_snapshot(
     Damaged messages are skipped. Raises LakeUnusable.
     """
     path = _path(SNAPSHOTS, source, shard, taken_at_ms)
+    lake.remove_drafts(path.rpartition("/")[0])
     schema = arrow_schema(SNAPSHOT)
     count = 0
     with (
@@ -108,7 +109,9 @@ def write_flows(
     for flow in flows:
         flow["from_at"] *= 1000
         flow["until_at"] *= 1000
-    with lake.draft(_path(FLOWS, source, shard, until_ms)) as draft:
+    path = _path(FLOWS, source, shard, until_ms)
+    lake.remove_drafts(path.rpartition("/")[0])
+    with lake.draft(path) as draft:
         parquet.write_table(pa.Table.from_pylist(flows, arrow_schema(FLOW)), draft)
 
 

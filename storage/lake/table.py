@@ -148,6 +148,12 @@ class Lake:
             return []
         return [file for file in self._list(folder) if file.name.startswith(_DRAFT)]
 
+    def remove_drafts(self, folder: str) -> None:
+        """Remove the unfinished files that killed writers left below a folder with one writer, who
+        calls this."""
+        for file in self.list_drafts(folder):
+            self.remove(file.path)
+
     def _list(self, folder: str) -> LakeFiles:
         selector = arrow_fs.FileSelector(self.path(folder), allow_not_found=True, recursive=True)
         with _named(self.uri(folder)):
