@@ -205,7 +205,7 @@ async def test_a_lost_cluster_is_given_up_once_its_name_is_typed(fleet: Fleet) -
     assert (fleet.asked.noted["queues"], fleet.asked.noted["messages"]) == (1, 0)
 
 
-async def test_a_cluster_that_is_not_given_up_to_the_end_is_a_problem(fleet: Fleet) -> None:
+async def test_what_is_not_at_its_end_is_a_problem(fleet: Fleet) -> None:
     world = fleet.world
     queue = await world.hot_queue("q")
     members: Any = SimpleNamespace(shown=Members(None, {}, {}, {}))
@@ -219,3 +219,7 @@ async def test_a_cluster_that_is_not_given_up_to_the_end_is_a_problem(fleet: Fle
     assert "`holdfast fleet abandon 1` goes on" in pages.status().problems[0]
     await world.a.catalog.delete_queue(queue)
     assert pages.status().problems == []
+    pages = pages._replace(unheard=lambda: {4, 3})
+    assert pages.status().problems == [
+        "shards 3, 4 have not answered a yet: splits, shrinks and moves wait for them"
+    ]
