@@ -116,7 +116,7 @@ def test_a_line_of_the_audit_log_is_seen_whole(browser: Any, opened: NodeProcess
     for cell in ("time", "who", "call", "brief", "ids"):
         assert row.locator(f"td.{cell}").evaluate(SHOWN), cell
     row.get_by_role("button", name="Show all of CreateQueue").click()
-    tab.see("access key id")
+    tab.see("access_key_id")
     tab.page.set_viewport_size({"width": 1440, "height": 900})
     expect(row.locator("td.queue")).to_be_visible()
     assert row.locator("td.call").bounding_box()["width"] > 100

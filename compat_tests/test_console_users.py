@@ -266,7 +266,7 @@ def test_a_user_without_the_right_sees_no_one(browser: Any, closed: NodeProcess)
     other.see("This cannot be shown")
 
     expect(other.page.get_by_role("table")).to_have_count(0)
-    other.see("not authorized to perform: holdfast:ReadUsers")
+    other.see("This needs holdfast:ReadUsers: your policies do not allow it.")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])

@@ -153,8 +153,7 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   }
 
   /** Links to replays: of what is selected; otherwise of all that match, once that is known. */
-  function replays({ may, messages, next, asked: { order: _, ...conditions } }) {
-    if (messages.length === 0 && !next) return null;
+  function replays({ may, asked: { order: _, ...conditions } }) {
     const mayReplay = may.includes("holdfast:RedriveMessages");
     if (picked.size > PICKED_MAX)
       return [picks(), el("span", { class: "hint" }, `at most ${PICKED_MAX} at once`)];

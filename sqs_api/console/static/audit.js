@@ -208,6 +208,6 @@ function entryRows(entry, opened, again) {
     all.length > 0 && button(isOpen ? "Hide" : "Show", turn,
       { class: "small", "aria-expanded": String(isOpen), "aria-label": `${isOpen ? "Hide" : "Show"} all of ${entry.action}` }),
   ], { "data-key": key });
-  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name.replaceAll("_", " "), textOf(value)])));
+  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name, textOf(value)])));
   return [line, isOpen && el("tr", { "data-key": `all of ${key}` }, told())];
 }
