@@ -463,3 +463,12 @@ def test_ctrl_c_while_a_command_reads_its_code_ends_it_without_a_traceback() -> 
     )
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_a_model_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "holdfast").touch()
+
+    said = run("sdk-model", "--to", tmp_path)
+
+    assert (said.status, said.err.count("\n")) == (1, 0)
+    assert said.err.startswith(f"cannot write {tmp_path / 'holdfast'}")
