@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sqs_api.commands.command_options import Failed
 from sqs_api.protocol.transact_shapes import API_VERSION, sdk_model
 
 
@@ -20,7 +21,10 @@ from sqs_api.protocol.transact_shapes import API_VERSION, sdk_model
 def sdk_model_command(folder: Path | None) -> None:
     """Write the model with which `boto3.client("holdfast")` and `aws holdfast` work."""
     place = (folder or Path.home() / ".aws" / "models") / "holdfast" / API_VERSION
-    place.mkdir(parents=True, exist_ok=True)
     path = place / "service-2.json"
-    path.write_text(json.dumps(sdk_model(), indent=1, sort_keys=True) + "\n")
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(sdk_model(), indent=1, sort_keys=True) + "\n")
+    except OSError as error:
+        raise Failed(f"cannot write {error.filename or path}: {error.strerror}") from error
     click.echo(str(path))

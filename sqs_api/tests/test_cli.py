@@ -522,3 +522,12 @@ def _noted_url(data: Path, process: subprocess.Popen[Any]) -> str:
         assert process.poll() is None, f"it ended with {process.returncode}"
         sleep(0.05)
     return str(json.loads(note.read_text())["url"])
+
+
+def test_a_model_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "holdfast").touch()
+
+    said = run("sdk-model", "--to", tmp_path)
+
+    assert (said.status, said.err.count("\n")) == (1, 0)
+    assert said.err.startswith(f"cannot write {tmp_path / 'holdfast'}")
