@@ -155,8 +155,8 @@ _LIKE_AN_ADDRESS = re.compile(r".*://|[A-Za-z][A-Za-z0-9+.-]*:/")
 def _lake(text: str | None) -> str | None:
     if text == "" or (text and _LIKE_AN_ADDRESS.match(text) and not _LAKE_ADDRESS.fullmatch(text)):
         raise ValueError("must be a folder or s3://BUCKET/PREFIX")
-    if text and "://" not in text:
-        check_path(text)
+    if text and (path := text.removeprefix("file://")) and "://" not in path:
+        check_path(path)
     return text
 
 
