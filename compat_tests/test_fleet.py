@@ -14,7 +14,7 @@ import pytest
 from compat_tests.chromium import expect
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
-from compat_tests.facade import eventually, refusal
+from compat_tests.facade import eventually, receive_count, refusal
 from compat_tests.fleet_letters import CARD, TAX, Letters, signed_in
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import run_command
@@ -308,18 +308,18 @@ def test_a_gateway_without_etcd_finds_queues_that_changed_since(fleet: FleetProc
             place = ("--shard", str(to), "--data", str(fleet.data / "a"))
             done = run_command("fleet", "move", name, *place)
             assert done.returncode == 0, done.stderr
-        eventually(lambda: len(fleet.parts_of("roams")) == 1)
+        eventually(lambda: [part["visible"] for part in fleet.parts_of("roams")] == [1, 0])
         host.call("DeleteQueue", QueueUrl=given_up)
         host.call("DeleteQueue", QueueUrl=anew)
         made(host, "anew", VisibilityTimeout="7")
         with fleet.stopped(*MEMBERS):
             fleet.restart(GATEWAY)
             gateway.call("SendMessage", QueueUrl=plain, MessageBody="after")
-            found = gateway.call("ReceiveMessage", QueueUrl=plain, MaxNumberOfMessages=10)
-            assert {each["Body"] for each in found["Messages"]} == {"before", "after"}
+            found = receive_count(gateway, plain, 2)
+            assert {each["Body"] for each in found} == {"before", "after"}
             entries = [
                 {"Id": str(place), "ReceiptHandle": each["ReceiptHandle"]}
-                for place, each in enumerate(found["Messages"])
+                for place, each in enumerate(found)
             ]
             deleted = gateway.call("DeleteMessageBatch", QueueUrl=plain, Entries=entries)
             assert len(deleted["Successful"]) == 2
