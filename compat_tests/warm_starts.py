@@ -83,7 +83,7 @@ class _Warm:
 
 
 class WarmProcess:
-    """What is used of `subprocess.Popen`; its standard output is `stdout` if that was a pipe."""
+    """The part of `subprocess.Popen` that the tests use; `stdout` is there if it was a pipe."""
 
     def __init__(self, warm: _Warm, pid: int, handle: int, stdout: IO[str] | None) -> None:
         self.pid = pid
