@@ -156,7 +156,7 @@ def _lake(text: str | None) -> str | None:
     if text == "" or (text and _LIKE_AN_ADDRESS.match(text) and not _LAKE_ADDRESS.fullmatch(text)):
         raise ValueError("must be a folder or s3://BUCKET/PREFIX")
     if text and (path := text.removeprefix("file://")) and "://" not in path:
-        check_path(path)
+        check_path(str(Path(path).absolute()))
     return text
 
 

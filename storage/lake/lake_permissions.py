@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from contextlib import suppress
@@ -22,9 +21,9 @@ _NOT_FOR_TABLES = re.compile(r"[\[\]\\]|%[0-9A-Fa-f]{2}")
 
 
 def check_path(folder: str) -> None:
-    """Refuse a path, or one relative to the current folder, at which delta-rs would look elsewhere
-    for a table, or panic. Raises ValueError."""
-    found = _NOT_FOR_TABLES.search(os.path.abspath(folder))
+    """Refuse an absolute path at which delta-rs would look elsewhere for a table, or panic. Raises
+    ValueError."""
+    found = _NOT_FOR_TABLES.search(folder)
     if found is not None:
         raise ValueError(f"its path has {found[0]}, with which Delta tables do not work")
 
