@@ -67,14 +67,11 @@ class _File(RotatingFileHandler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        try:
+        with suppress(OSError):
             if self.stream is not None and not self._is_in_place(self.stream.fileno()):
-                self.stream.close()
-                self.stream = self._open()
-        except OSError:
-            self.handleError(record)
-        else:
-            super().emit(record)
+                moved, self.stream = self.stream, None  # type: ignore[assignment]
+                moved.close()
+        super().emit(record)  # opens the file if none is open
 
     def _is_in_place(self, handle: int) -> bool:
         """False once somebody moved or removed the file, as other programs for logs do. Raises

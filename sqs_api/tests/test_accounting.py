@@ -408,3 +408,21 @@ async def test_the_audit_log_goes_on_in_its_place_after_another_program_moved_it
     lines.close()
 
     assert (moved.read_text(), file.read_text(), lines.lost) == ("first\n", "third\n", 0)
+
+
+async def test_a_log_whose_folder_is_away_goes_on_once_it_is_there_again(tmp_path: Path) -> None:
+    folder, moved = tmp_path / "folder", tmp_path / "moved"
+    folder.mkdir()
+    lines = AuditFile(folder / "audit.log")
+    lines.put("first")
+    await until(lambda: (folder / "audit.log").read_text() == "first\n")
+
+    folder.rename(moved)
+    lines.put("second")
+    lines.put("third")
+    await until(lambda: lines.lost == 2)
+    moved.rename(folder)
+    lines.put("fourth")
+    lines.close()
+
+    assert (folder / "audit.log").read_text() == "first\nfourth\n"
