@@ -69,7 +69,7 @@ class _File(RotatingFileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):
             if self.stream is not None and not self._is_in_place(self.stream.fileno()):
-                moved, self.stream = self.stream, None  # type: ignore[assignment]
+                moved, self.stream = self.stream, None
                 moved.close()
         super().emit(record)  # opens the file if none is open
 
