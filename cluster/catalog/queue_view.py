@@ -271,8 +271,11 @@ class QueueView:
         """Show these entries; the revisions of their records stay."""
         self._targets.clear()
         for key, entry in entries.items():
+            # All before the first is shown: a restored etcd may have given an id to another queue.
             if entry is None:
                 self._remove(key)
+            elif key.startswith(QUEUES) and (before := self._queues.get(name_in(key))) is not None:
+                self._forget(before)
         for key, entry in entries.items():
             if entry is not None:
                 self._put(key, entry)
@@ -296,9 +299,6 @@ class QueueView:
 
     def _put(self, key: str, entry: Entry) -> None:
         if isinstance(entry, QueueDefinition):
-            before = self._queues.get(name_of(entry))
-            if before is not None:
-                self._forget(before)
             self._count(entry, 1)
             self._queues[name_of(entry)] = self._by_id[entry.queue_id] = entry
             if may_admit_everyone(entry.attributes.get("Policy")):
@@ -329,7 +329,7 @@ class QueueView:
 
     def _forget(self, queue: QueueDefinition) -> None:
         self._count(queue, -1)
-        self._by_id.pop(queue.queue_id, None)  # a restored etcd may have given it to another
+        self._by_id.pop(queue.queue_id, None)
         self.open_to_everyone.discard(queue.queue_id)
         self.split.pop(name_of(queue), None)
         for part in queue.parts[1:]:

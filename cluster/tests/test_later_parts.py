@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import permutations
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -15,6 +16,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import LAST_ID, Entries, name_of, queue_key
 from cluster.catalog.part_rules import NewParts, add_parts
 from cluster.catalog.queue_rules import Decision
+from cluster.catalog.queue_view import QueueView
 from cluster.shards.issued_ids import known_ids, noted_ids
 from cluster.tests.catalog_file import CatalogFile, owner
 from visibility.contract.errors import ServiceUnavailable
@@ -22,6 +24,7 @@ from visibility.contract.model import QueueDefinition
 from visibility.rows.row_values import NotedParts
 from visibility.rules.noted_parts import name_of_note, note_of, parts_of
 from visibility.state.shard_state import ShardState
+from visibility.tests.prepared import queue_named
 
 
 @pytest.fixture
@@ -230,6 +233,21 @@ async def test_an_id_that_is_given_to_two_queues_is_found(
 
     with pytest.raises((AssertionError, ValueError)):
         await ids_of_parts_are_of_one_queue(file)
+
+
+@pytest.mark.parametrize("other", ["a", "z"])
+def test_an_id_that_another_queue_has_is_that_queues_on_a_host_that_goes_on(other: str) -> None:
+    """One difference has both queues, by name."""
+    older, anew = queue_named("q", 5), queue_named(other, 8)
+    view = QueueView(0)
+    later = msgspec.structs.replace(older, queue_id=8, version=2)
+    view.load(10, {queue_key(name_of(later)): (10, later)})
+
+    entries = {queue_key(name_of(each)): each for each in sorted((older, anew), key=name_of)}
+    view.apply(12, entries, dict.fromkeys(entries, 12))
+
+    assert [view.queue_of_id(8), view.queue_of_id(5)] == [anew, older]
+    assert view.queues_of_shard == {0: 2}
 
 
 async def test_a_leader_raises_the_ids_that_its_notes_name(file: CatalogFile) -> None:
