@@ -43,8 +43,8 @@ from visibility.contract.operations import Operation
 from visibility.contract.sender_order import LATE_QUEUE_TAG
 from visibility.contract.tags import rights_to_change
 
-_Admitted = tuple[Caller, type[Operation], int, int]
-"""Caller, operation, id and version of a queue."""
+_Admitted = tuple[Caller, type[Operation], int]
+"""Caller, operation, id of a queue."""
 _ADMITTED_MAX = 50_000
 
 
@@ -96,8 +96,9 @@ class Access:
         """Grows with each change of users, policies, access keys and queues."""
         catalog.on_changes.append(self._note_change)
         self._authorizer = Authorizer(_read)
-        self._admitted: set[_Admitted] = set()
-        """Allowed without a look at the request, for the present users and policies. Bounded."""
+        self._admitted: dict[_Admitted, QueueDefinition] = {}
+        """Allowed without a look at the request, for the present users and this definition: a
+        restored etcd gives ids and versions a second time. Bounded."""
         self.denied = 0
         """Calls that were denied."""
 
@@ -111,10 +112,10 @@ class Access:
     def _note_change(self) -> None:
         self.changes += 1
 
-    def _admit(self, key: _Admitted) -> None:
+    def _admit(self, key: _Admitted, queue: QueueDefinition) -> None:
         if len(self._admitted) >= _ADMITTED_MAX:
             self._admitted.clear()
-        self._admitted.add(key)
+        self._admitted[key] = queue
 
     def queue(
         self,
@@ -141,12 +142,12 @@ class Access:
         if self._enforced and (
             caller.user is not None or account != caller.account or "Policy" in queue.attributes
         ):
-            key = (caller, type(operation), queue.queue_id, queue.version)
-            if key not in self._admitted:
+            key = (caller, type(operation), queue.queue_id)
+            if self._admitted.get(key) is not queue:
                 request = _Request(self, Asker(caller, sender, headers), operation)
                 depends = request.check(_permission(operation), queue.arn, account, queue)
                 if not depends:
-                    self._admit(key)
+                    self._admit(key, queue)
                 elif waits is not None:
                     waits.kept_headers = seen_by_conditions(headers)
         if self._enforced and "KmsMasterKeyId" in queue.attributes:

@@ -6,10 +6,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from auth.identities import Identities
+from cluster.catalog.catalog_records import name_of, queue_key
 from sqs_api.tests.callers import (
     ALL,
     ARN,
@@ -459,6 +461,21 @@ async def test_what_depends_on_the_request_is_decided_each_time(service: Service
 
     assert seen == [200, 403, 200, 403, 200, 200]
     assert [caller.user for caller, *_ in service.access._admitted] == ["bob"]
+
+
+async def test_an_etcd_that_was_restored_and_changed_anew_admits_nobody_of_before(
+    service: Service,
+) -> None:
+    """Its queues get ids and versions that others had."""
+    await set_policy(service, grant({"AWS": AWAY}))
+    assert await send_as(service, AWAY) == 200
+    queue = service.catalog.queue(ACCOUNT, REGION, "q")
+
+    attributes = {name: text for name, text in queue.attributes.items() if name != "Policy"}
+    other = msgspec.structs.replace(queue, attributes=attributes)
+    service.catalog.show({queue_key(name_of(other)): other})
+
+    assert await send_as(service, AWAY) == 403
 
 
 # -- other accounts and unsigned
