@@ -83,7 +83,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ""
     """Hosts of one zone may fail together; empty if it is not known."""
     starts: int = 0
-    """How often its folder was started on, see `Identity`."""
+    """The number of starts on its folder, see `Identity`."""
 
     @property
     def address(self) -> Address:
@@ -109,7 +109,7 @@ class Identity(msgspec.Struct, frozen=True):
     restored: str = ""
     """The backup that the folder was restored from, empty if from none."""
     starts: int = 0
-    """How often a host was started on the folder; never less than etcd has of it, or the folder is
+    """The number of starts on the folder; never less than etcd has of it, or the folder is
     an older copy."""
 
 
