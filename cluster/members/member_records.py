@@ -82,6 +82,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """The newest formats that it reads."""
     zone: str = ""
     """Hosts of one zone may fail together; empty if it is not known."""
+    starts: int = 0
+    """The number of starts on its folder, see `Identity`."""
 
     @property
     def address(self) -> Address:
@@ -106,6 +108,9 @@ class Identity(msgspec.Struct, frozen=True):
     """Empty before it is a member."""
     restored: str = ""
     """The backup that the folder was restored from, empty if from none."""
+    starts: int = 0
+    """The number of starts on the folder; never less than etcd has of it, or the folder is
+    an older copy."""
 
 
 class Members(NamedTuple):
@@ -185,8 +190,8 @@ def check_cluster(members: Members, identity: Identity) -> None:
 
 def check_host(members: Members, me: Host) -> None:
     """Raises MembershipRefused if this host was removed, has the folder or the address of another
-    one, cannot read what the others write, is one more than there is room for, or was told of other
-    founding hosts."""
+    one or an older copy of its own, cannot read what the others write, is one more than there is
+    room for, or was told of other founding hosts."""
     _check_folder(members, me)
     _check_address(members, me)
     if me.formats < members.formats:
@@ -227,6 +232,12 @@ def _check_folder(members: Members, me: Host) -> None:
                 f"host {name} was removed from the cluster; it may join anew with an empty folder"
             )
     for name, host in members.hosts.items():
+        if host.host_id == me.host_id and host.starts > me.starts:
+            raise MembershipRefused(
+                f"this folder is an older copy of that of host {name}: it knows {me.starts} of "
+                f"{host.starts} starts, and would count for what it lacks. Put the later one "
+                "there, or start with an empty folder"
+            )
         if host.host_id == me.host_id and name != me.name:
             raise MembershipRefused(
                 f"this folder is of host {name}: start it as {name}, "

@@ -126,7 +126,7 @@ class Membership:
         self._peers: dict[str, Address] = {}
         self._listeners: list[OnPeers] = []
         self._announcing: asyncio.Task[None] | None = None
-        self._is_registered = self._is_leaving = False
+        self._is_registered = self._is_leaving = self._is_counted = False
         self._is_whole = True
         """False while coordination lacks the record of this cluster."""
         self._log = structlog.get_logger("members")
@@ -191,6 +191,7 @@ class Membership:
         if is_taken(members, me.name, me.host_id):
             return _taken(members, me.name)
         if not self._is_registered or me.name not in members.alive:
+            self._count_start()
             self._is_registered = await self._register()
             return _Waits()
         if members.cluster is not None:
@@ -217,7 +218,22 @@ class Membership:
             restored=self._identity.restored,
             formats=me.formats,
             zone=me.zone,
+            starts=self._identity.starts,
         )
+
+    def _count_start(self) -> None:
+        """Count this start in the folder, and only then in etcd. A disk that takes no writes is no
+        reason not to start."""
+        if self._is_counted:
+            return
+        self._is_counted = True
+        counted = msgspec.structs.replace(self._identity, starts=self._identity.starts + 1)
+        try:
+            self._save(counted)
+        except OSError as error:
+            self._log.warning("start_not_counted", error=str(error))
+        else:
+            self._identity = counted
 
     async def _register(self) -> bool:
         """Write the records of this host; False if it has to be tried again."""

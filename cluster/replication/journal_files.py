@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from storage.log import (
+    ANSWERED_FILE,
     OLDEST_FORMAT,
     SEGMENT_BYTES,
     Answered,
@@ -117,6 +118,9 @@ class JournalFiles:
             told = told or read_answered(disk, folder)
         except NoteDamaged as error:
             damage = str(error)
+        # Its name is durable before the first promise of a term is given.
+        if promise is not None and promise.term and ANSWERED_FILE not in disk.list(folder):
+            damage = "there is no note of what it acknowledged"
         try:
             reading = read_log(disk, folder, applied, told)
         except LogMismatch:

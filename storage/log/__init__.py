@@ -1,6 +1,6 @@
 """The write-ahead log of one shard: `read_log`, then `open_log`, then `Log`."""
 
-from storage.log.answered import Answered, AnsweredNote, NoteDamaged, read_answered
+from storage.log.answered import ANSWERED_FILE, Answered, AnsweredNote, NoteDamaged, read_answered
 from storage.log.begun import is_begun, note_begun
 from storage.log.disk import Disk, SystemDisk
 from storage.log.entry import (
@@ -20,6 +20,7 @@ from storage.log.promise import Promise, PromiseFile, have_room
 from storage.log.read_ahead import ReadAhead
 
 __all__ = [
+    "ANSWERED_FILE",
     "BEGINNING",
     "ENTRY_BYTES_MAX",
     "NEWEST_FORMAT",

@@ -69,6 +69,8 @@ class Host:
         peer_address: str = "",
         first_shard: int = 0,
         below: str = "",
+        *,
+        is_disk_full: bool = False,
     ) -> None:
         self.name = name
         self.root = world.all.host(world.wire(), name=name)
@@ -92,11 +94,12 @@ class Host:
             records=self.records,
             lease=self.lease,
             entropy=SystemEntropy(),
-            save=lambda saved: world.folders.update({folder: saved}),
+            save=self._save,
             replica_ids=self._replica_ids,
             on_removed=self._removed,
         )
-        self._folder = folder
+        self._folders, self._folder = world.folders, folder
+        self._is_disk_full = is_disk_full
         self._is_running = False
         self.membership.subscribe(self.heard.append)
 
@@ -104,6 +107,11 @@ class Host:
         if self._is_running:
             raise OSError("its replicas have the files open")
         return [f"{self._folder}-{shard}" for shard in shards]
+
+    def _save(self, identity: Identity) -> None:
+        if self._is_disk_full:
+            raise OSError("No space left on device")
+        self._folders[self._folder] = identity
 
     def _removed(self) -> None:
         self.is_removed = True

@@ -245,6 +245,57 @@ async def test_a_host_with_a_new_disk_takes_its_name_back() -> None:
 
 
 @virtual
+async def test_an_older_copy_of_a_folder_is_refused() -> None:
+    """Its host would vote on what it acknowledged since, and does not have any more."""
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    older = world.folders["c"]
+    await hosts[2].crash()
+    again = world.host("c")
+    await again.join()
+    await again.crash()
+    later, world.folders["c"] = world.folders["c"], older
+
+    reason = await world.host("c").refused()
+
+    assert reason == (
+        "this folder is an older copy of that of host c: it knows 1 of 2 starts, and would count "
+        "for what it lacks. Put the later one there, or start with an empty folder"
+    )
+    world.folders["c"] = later
+    await world.host("c").join()
+    await world.close()
+
+
+@virtual
+async def test_a_start_that_the_disk_does_not_take_counts_nowhere() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    await hosts[2].crash()
+
+    full = world.host("c", is_disk_full=True)
+    await full.join()
+    await full.crash()
+
+    await world.host("c").join()
+    assert world.folders["c"].starts == 2
+    await world.close()
+
+
+@virtual
+async def test_a_host_starts_when_etcd_is_older_than_its_folder() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    await hosts[2].crash()
+    world.folders["c"] = msgspec.structs.replace(world.folders["c"], starts=7)
+
+    await world.host("c").join()
+
+    assert world.folders["c"].starts == 8
+    await world.close()
+
+
+@virtual
 async def test_a_folder_of_another_cluster_is_refused() -> None:
     world = SimulatedWorld()
     await world.founded()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.replication import Journal, OtherLog
-from storage.log import BEGINNING, Promise, SystemDisk
+from storage.log import ANSWERED_FILE, BEGINNING, Promise, PromiseFile, SystemDisk
 from storage.log.promise import FIRST_SLOT_AT, PROMISE_FILE, PROMISE_SLOT_BYTES
 
 _SEGMENT_BYTES = 64 << 10
@@ -91,6 +91,48 @@ async def test_a_process_knows_its_promise_when_the_file_was_written_by_half(
     again.open(BEGINNING)
     assert (again.damage, again.promise) == ("", promise)
     await _called(again.close)
+
+
+async def test_a_replica_without_its_note_may_have_forgotten_what_it_acknowledged(
+    tmp_path: Path,
+) -> None:
+    """The note alone tells that Entries are missing at the end of the log."""
+    journal = _journal(tmp_path)
+    journal.open(BEGINNING)
+    for number in range(5):
+        journal.log.append_own(b"%d" % number, (), term=3, committed=0, written_as=1)
+    await _synced(journal)
+    await _called(lambda done: journal.give(Promise("before", 3, "before"), done))
+    journal.note()
+    await _called(journal.close)
+    folder = tmp_path / "shard-0.log"
+    for file in (folder / ANSWERED_FILE, *folder.glob("segment-*")):
+        file.unlink()
+
+    again = _journal(tmp_path)
+    again.open(BEGINNING)
+
+    assert again.damage == "there is no note of what it acknowledged"
+    assert again.promise == Promise("first", 3, "before")
+    await _called(again.close)
+    once_more = _journal(tmp_path)
+    once_more.open(BEGINNING)
+    assert not once_more.damage
+    await _called(once_more.close)
+
+
+async def test_a_replica_that_has_promised_nothing_needs_no_note(tmp_path: Path) -> None:
+    """A founding host has its id before its log."""
+    (tmp_path / "shard-0.log").mkdir()
+    promises = PromiseFile(SystemDisk(), tmp_path / "shard-0.log")
+    promises.write_now(Promise("founder"))
+    promises.close()
+
+    journal = _journal(tmp_path)
+    journal.open(BEGINNING)
+
+    assert (journal.damage, journal.promise) == ("", Promise("founder"))
+    await _called(journal.close)
 
 
 async def test_files_are_closed_once_when_one_cannot_be_opened(tmp_path: Path) -> None:
