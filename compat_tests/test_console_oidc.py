@@ -185,6 +185,24 @@ def test_a_session_that_ends_goes_on_by_the_provider_in_another_tab(
     expect(tab.page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_two_tabs_sign_in_at_the_same_time(browser: Any, node: NodeProcess) -> None:
+    """As after a browser restored its tabs: the way that began later does not end the other."""
+    first = tab_at(browser, node)
+    first.page.get_by_role("button", name="Sign in with 127").wait_for()
+    with first.context.expect_page() as opened:
+        first.page.evaluate("open(location.href, '_blank', 'noopener')")
+    second = opened.value
+    at_provider(first)
+    first.page.get_by_placeholder("Enter any login").wait_for()
+    second.get_by_role("button", name="Sign in with 127").click()
+    second.get_by_placeholder("Enter any login").wait_for()
+    log_in(first.page, "tabber.sre")
+
+    first.see("first")
+    second.go_back()
+    second.get_by_role("link", name="tabber", exact=True).wait_for()
+
+
 # -- attacks ---------------------------------------------------------------------------------------
 
 
@@ -221,6 +239,31 @@ def test_only_the_browser_that_asked_comes_back(node: NodeProcess) -> None:
     assert go(node, back, cookie=others.partition(";")[0])[1] == refused
     assert go(node, back.replace("code=x", "error=access_denied"), cookie=mine)[1] == refused
     assert go(node, back, cookie=mine)[1:] == (refused, ""), "the provider knows no such code"
+
+
+def cookies(node: NodeProcess, sent: str) -> list[str]:
+    """What the begin of a way sets in a browser that has these."""
+    try:
+        answer = build_opener(_Stay).open(
+            Request(f"{node.url}/_holdfast/sign-in", headers={"Cookie": sent})
+        )
+    except HTTPError as error:
+        answer = error
+    with answer:
+        return answer.headers.get_all("Set-Cookie") or []
+
+
+def test_ways_that_were_not_ended_do_not_pile_up_in_the_browser(node: NodeProcess) -> None:
+    kept = [go(node, "sign-in")[2].partition(";")[0] for _ in range(4)]
+    (one,) = cookies(node, "; ".join(kept[:3]))
+    many = cookies(node, "; ".join([*kept, "holdfast-sign-in-else=x"]))
+
+    assert "Max-Age=600" in one
+    assert sorted(each.partition("=")[0] for each in many[:-1]) == sorted(
+        each.partition("=")[0] for each in kept
+    )
+    assert all("Max-Age=0" in each for each in many[:-1])
+    assert "Max-Age=600" in many[-1]
 
 
 def test_the_way_begins_at_this_service_and_takes_no_place_to_return_to(

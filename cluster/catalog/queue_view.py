@@ -6,8 +6,9 @@ The catalog's watch alone changes it, a transaction at a time.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -35,6 +36,8 @@ from visibility.contract.naming import parse_arn
 from visibility.contract.queue_policy import may_admit_everyone
 from visibility.contract.redrive_policies import redrive_allowed
 from visibility.rules.noted_parts import note_of, parts_of
+
+_LAST_CHARACTER = "\U0010ffff"
 
 
 class Kind(Enum):
@@ -83,6 +86,9 @@ class QueueView:
         """Shards of clusters that were removed: no queue and no part comes to them."""
         self.draining_shards = draining_shards
         self._queues: dict[QueueName, QueueDefinition] = {}
+        self._names: dict[tuple[str, str], list[str]] = {}
+        """The sorted names of an account's queues in a region, once they were asked for. Empty
+        after a queue came or went there."""
         self._by_id: dict[int, QueueDefinition] = {}
         self.split: dict[QueueName, QueueDefinition] = {}
         """Those with parts."""
@@ -181,13 +187,18 @@ class QueueView:
             request, queue=queue, dead_letter_queue=target, destination=to
         )
 
-    def names(self, account: str, region: str, prefix: str) -> list[str]:
-        """Names of an account's queues in a region, sorted."""
-        return sorted(
-            name
-            for (owner, place, name) in self._queues
-            if owner == account and place == region and name.startswith(prefix)
-        )
+    def names(self, account: str, region: str, prefix: str) -> Sequence[str]:
+        """Names of an account's queues in a region, sorted. To make the list anew for each page
+        would hold up a host of many queues."""
+        asked = (account, region)
+        names = self._names.get(asked)
+        if names is None:
+            names = sorted(name for (owner, place, name) in self._queues if (owner, place) == asked)
+            if names:
+                self._names[asked] = names
+        if not prefix:
+            return names
+        return names[bisect_left(names, prefix) : bisect_left(names, prefix + _LAST_CHARACTER)]
 
     def dead_letter_sources(self, target: QueueDefinition) -> list[QueueDefinition]:
         """The queues of the target's account and region whose redrive policy names it, allowed or
@@ -299,6 +310,8 @@ class QueueView:
 
     def _put(self, key: str, entry: Entry) -> None:
         if isinstance(entry, QueueDefinition):
+            if name_of(entry) not in self._queues:
+                self._names.pop((entry.account, entry.region), None)
             self._count(entry, 1)
             self._queues[name_of(entry)] = self._by_id[entry.queue_id] = entry
             if may_admit_everyone(entry.attributes.get("Policy")):
@@ -340,6 +353,7 @@ class QueueView:
             queue = self._queues.pop(name_in(key), None)
             if queue is not None:
                 self._forget(queue)
+                self._names.pop((queue.account, queue.region), None)
         elif key.startswith(DELETED):
             queue_id = int(key.removeprefix(DELETED))
             self.kept.remove(queue_id)

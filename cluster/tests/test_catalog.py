@@ -89,6 +89,21 @@ async def test_names_are_sorted_and_of_one_account_region_and_prefix(file: Catal
     assert file.catalog.names(ACCOUNT, REGION, "c") == []
 
 
+async def test_names_are_sorted_once_and_follow_creates_and_deletes(file: CatalogFile) -> None:
+    """A client that reads 100,000 names in pages would have them sorted a hundred times."""
+    catalog = file.catalog
+    for name in ("b", "a"):
+        await catalog.create_queue(owner(name), {}, {})
+    sorted_once = catalog.names(ACCOUNT, REGION, "")
+
+    assert catalog.names(ACCOUNT, REGION, "") is sorted_once
+    await catalog.create_queue(owner("ab"), {}, {})
+    assert catalog.names(ACCOUNT, REGION, "") == ["a", "ab", "b"]
+    await catalog.delete_queue(catalog.queue(*owner("a")))
+    assert catalog.names(ACCOUNT, REGION, "") == ["ab", "b"]
+    assert catalog.names(ACCOUNT, REGION, "a") == ["ab"]
+
+
 async def test_a_deleted_name_is_taken_for_60_seconds_also_over_a_restart(
     file: CatalogFile,
 ) -> None:

@@ -20,6 +20,9 @@ from storage.lake.lake_permissions import OWNER_ONLY, UMASK_VARIABLE
 JOBS = [sys.executable, "-EP", "-m", "spark_jobs"]
 """Isolated as `holdfast` is, see `sqs_api.__main__`."""
 _JOBS = ("archive", "queue-age")
+_RUN_S_MAX = 12 * 3600.0
+"""A job that hangs is ended then, so that it does not hold the schedule for ever. The next run does
+the rest."""
 _END_S = 5.0
 _LINES_KEPT = 3
 
@@ -44,6 +47,9 @@ class Schedule:
         self._clock = clock
         self._log = structlog.get_logger("schedule")
         self._process: asyncio.subprocess.Process | None = None
+        self._ends: asyncio.Future[tuple[bytes, bytes]] | None = None
+        """Comes once no process of the job is left."""
+
         self._is_stopping = False
         self.runs: dict[tuple[str, str], int] = {}
         """By job and outcome, "done" or "failed"."""
@@ -61,8 +67,8 @@ class Schedule:
 
     async def look(self) -> None:
         """End the job that runs here while another host runs the jobs."""
-        if self._process is not None and not self._is_ours():
-            await self._end(self._process)
+        if not self._is_ours():
+            await self._end()
 
     async def _run(self, job: str) -> None:
         begun_s = self._clock.monotonic_s()
@@ -76,9 +82,14 @@ class Schedule:
             stderr=pipe,
             start_new_session=True,
         )
+        self._ends = ends = asyncio.ensure_future(process.communicate())
         if self._is_stopping:  # since before there was a process to end
-            await self._end(process)
-        output, errors = await process.communicate()
+            await self._end()
+        done, _ = await asyncio.wait([ends], timeout=_RUN_S_MAX)
+        if not done:
+            self._log.error("job_hangs", job=job, seconds=_RUN_S_MAX)
+            await self._end()
+        output, errors = await ends
         if self._is_stopping:
             return
         if not self._is_ours():
@@ -99,16 +110,14 @@ class Schedule:
     async def stop(self) -> None:
         """End the job that runs: it may be killed at any time."""
         self._is_stopping = True
-        if self._process is not None:
-            await self._end(self._process)
+        await self._end()
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
-        if process.returncode is not None:
+    async def _end(self) -> None:
+        if self._process is None or self._ends is None or self._ends.done():
             return
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), _END_S)
-        except TimeoutError:
+            os.killpg(self._process.pid, signal.SIGTERM)
+        ended, _ = await asyncio.wait([self._ends], timeout=_END_S)
+        if not ended:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, signal.SIGKILL)

@@ -6,7 +6,8 @@
 
 The cookie is sealed and has what must fit: state, nonce and the verifier of PKCE. So another
 browser's answer, or one that comes twice, begins no session. It is SameSite=Lax, since the provider
-is another site. No address to return to is taken from a request.
+is another site. Its name has the state, so that each tab has a way of its own. No address to return
+to is taken from a request.
 
 Who signs in is a user of the service's account, made at the first time and bound to issuer and
 subject, with the policy of the strongest role that the claim names. A user of the same name whom
@@ -15,6 +16,7 @@ the provider did not name is never taken over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -46,7 +48,10 @@ from visibility.contract.errors import QueueError
 
 SIGN_IN = RESERVED + "sign-in"
 _BACK = SIGN_IN + "/back"
-_COOKIE = "holdfast-sign-in"
+_COOKIE = "holdfast-sign-in-"
+_WAY = re.compile(_COOKIE + "[0-9a-f]{32}")
+_WAYS_MAX = 4
+"""Of one browser: they are in each of its requests to these paths. One more ends all others."""
 _PURPOSE = "console-oidc"
 _LASTS_S = 600
 _ID_BYTES = 16
@@ -137,7 +142,13 @@ class OidcSignIn:
         )
         place = await self._provider.address(way.redirect_uri, way.state, way.nonce, way.verifier)
         sealed = self._sessions.seals.seal(way, _PURPOSE)
-        return _redirection(place, _cookie(way.redirect_uri, sealed, _LASTS_S))
+        answer = _redirection(place)
+        begun = list(filter(_WAY.fullmatch, cookies_of(sent)))
+        for name in begun if len(begun) >= _WAYS_MAX else ():
+            answer.headers.add("Set-Cookie", _cookie(name, way, "", 0))
+        name = _COOKIE + way.state
+        answer.headers.add("Set-Cookie", _cookie(name, way, sealed, _LASTS_S))
+        return answer
 
     def _own_address(self, sent: AdminRequest) -> str:
         """The address by which the browser reaches the service, whose host is known."""
@@ -151,7 +162,8 @@ class OidcSignIn:
         IdentitiesUnreadable."""
         query = sent.target.partition(b"?")[2].decode("latin-1")
         said = {name: values[0] for name, values in parse_qs(query, max_num_fields=20).items()}
-        sealed = cookies_of(sent).get(_COOKIE, "")
+        name = _COOKIE + said.get("state", "")
+        sealed = cookies_of(sent).get(name, "")
         way = self._sessions.seals.open(sealed, _PURPOSE, _Way)
         if way is None or said.get("state") != way.state:
             raise SignInRefused("this browser did not ask for it")
@@ -183,7 +195,7 @@ class OidcSignIn:
             )
         answer = _to_console("done")
         answer.headers.add("Set-Cookie", cookie)
-        answer.headers.add("Set-Cookie", _cookie(way.redirect_uri, "", 0))
+        answer.headers.add("Set-Cookie", _cookie(name, way, "", 0))
         return answer
 
     async def _user_of(self, claims: Mapping[str, Any]) -> User:
@@ -217,19 +229,17 @@ class _NoRole(SignInRefused):
     """The claims name no role."""
 
 
-def _cookie(redirect_uri: str, value: str, lasts_s: int) -> str:
-    is_secure = "; Secure" if redirect_uri.startswith("https:") else ""
-    return (
-        f"{_COOKIE}={value}; Path={SIGN_IN}; Max-Age={lasts_s}; HttpOnly; SameSite=Lax{is_secure}"
-    )
+def _cookie(name: str, way: _Way, value: str, lasts_s: int) -> str:
+    is_secure = "; Secure" if way.redirect_uri.startswith("https:") else ""
+    return f"{name}={value}; Path={SIGN_IN}; Max-Age={lasts_s}; HttpOnly; SameSite=Lax{is_secure}"
 
 
 def _to_console(outcome: str) -> web.Response:
     return _redirection(f"{CONSOLE}?sign_in={outcome}")
 
 
-def _redirection(place: str, cookie: str | None = None) -> web.Response:
-    answer = web.Response(
+def _redirection(place: str) -> web.Response:
+    return web.Response(
         status=HTTPStatus.SEE_OTHER,
         headers={
             "Location": place,
@@ -237,6 +247,3 @@ def _redirection(place: str, cookie: str | None = None) -> web.Response:
             "Referrer-Policy": "no-referrer",
         },
     )
-    if cookie is not None:
-        answer.headers.add("Set-Cookie", cookie)
-    return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
+from heapq import nlargest, nsmallest
 from typing import Annotated, Literal, NamedTuple, TypedDict
 
 import msgspec
@@ -275,8 +276,8 @@ async def purge_queue(context: OperatorContext, asked: Asked, purge: Purge) -> P
 
 def found_queues(context: OperatorContext, asked: Asked, search: str) -> list[QueueDefinition]:
     """The queues of the asked account in the caller's region whose names have this part."""
-    part = search.lower()
-    return [queue for queue in context.queues_of(asked) if part in queue.name.lower()]
+    part, queues = search.lower(), context.queues_of(asked)
+    return [queue for queue in queues if part in queue.name.lower()] if part else queues
 
 
 def sources_by_arn(context: OperatorContext) -> dict[str, list[str]]:
@@ -313,26 +314,26 @@ def page_of(
     stay together, in the place of their first. Those that come or go meanwhile move no other to
     another page when the order is by name."""
     after = _read_token(listing.after)
-    first = max if listing.reverse else min
-    own = {queue.name: (_measured(measure(queue), listing), queue.name) for queue in queues}
-    firsts: dict[str, tuple[float, str]] = {}
+    groups: dict[str, tuple[float, str]] = {}
     if group_of is not None:
+        first = max if listing.reverse else min
         for queue in queues:
-            group = group_of(queue)
-            firsts[group] = first(firsts.get(group, own[queue.name]), own[queue.name])
+            group, own = group_of(queue), (_measured(measure(queue), listing), queue.name)
+            groups[group] = first(groups.get(group, own), own)
 
     def place(queue: QueueDefinition) -> _Place:
-        group = (0.0, "") if group_of is None else firsts[group_of(queue)]
-        return (*group, *own[queue.name])
+        group = (0.0, "") if group_of is None else groups[group_of(queue)]
+        return (*group, _measured(measure(queue), listing), queue.name)
 
     def is_waiting(queue: QueueDefinition) -> bool:
         if after is None:
             return True
         return place(queue) < after if listing.reverse else place(queue) > after
 
-    waiting = sorted(filter(is_waiting, queues), key=place, reverse=listing.reverse)
-    page = waiting[: listing.limit]
-    more = len(waiting) > len(page)
+    select = nlargest if listing.reverse else nsmallest  # sorting all would hold up the host
+    found = select(listing.limit + 1, filter(is_waiting, queues), key=place)
+    page = found[: listing.limit]
+    more = len(found) > len(page)
     return Page(page, readings, len(queues), _token(place(page[-1])) if more else None)
 
 

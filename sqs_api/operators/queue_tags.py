@@ -26,11 +26,12 @@ def with_tags(
 ) -> list[QueueDefinition]:
     """The queues whose tags fulfil all conditions, one a line: KEY, KEY=VALUE or KEY^=BEGINNING."""
     wanted = list(filter(None, conditions.split("\n")))
+    if not wanted:
+        return list(queues)
     return [
         queue
         for queue in queues
-        if all(has_pair(queue.tags, each) for each in wanted)
-        and (not wanted or asked.may(GET_QUEUE, queue.name))
+        if all(has_pair(queue.tags, each) for each in wanted) and asked.may(GET_QUEUE, queue.name)
     ]
 
 

@@ -242,3 +242,26 @@ async def test_a_job_runs_only_where_it_is_to_and_ends_when_that_changes(
 
     assert [process.returncode for process in made] == [-15]
     assert schedule.runs == {}
+
+
+async def test_a_job_that_hangs_ends_with_all_its_processes_and_counts_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its child heeds no signal and holds the output open, as a Java that is stuck does."""
+    child = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    )
+    parent = (
+        "import subprocess, sys, time\n"
+        f"each = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        "time.sleep(600)"
+    )
+    monkeypatch.setattr(schedule_module, "JOBS", [sys.executable, "-c", parent])
+    monkeypatch.setattr(schedule_module, "_RUN_S_MAX", 1.0)
+    monkeypatch.setattr(schedule_module, "_END_S", 0.2)
+    schedule = Schedule(str(tmp_path), tmp_path, SystemClock())
+
+    async with asyncio.timeout(_PATIENCE_S):
+        await schedule.run()
+
+    assert schedule.runs == {("archive", "failed"): 1, ("queue-age", "failed"): 1}
