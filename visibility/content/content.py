@@ -370,7 +370,7 @@ def _check_ids(message: _Sent, queue: QueueDefinition) -> None:
     elif deduplication_id is not None:
         raise InvalidParameterValue(
             f"Value {deduplication_id} for parameter MessageDeduplicationId is invalid. Reason: "
-            "The request includes a parameter that is not valid for this queue type."
+            "The request include parameter that is not valid for this queue type."
         )
 
 

@@ -60,7 +60,7 @@ _STANDARD_WORDING = (
 )
 _FIFO_WORDING = (
     "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
-    f"must end with {FIFO_SUFFIX} suffix and be 1 to {_MAX} in length"
+    f"must end with {FIFO_SUFFIX} suffix and be 1 to {_MAX} in length."
 )
 _LEGAL_BYTES = b"\t\n\r" + bytes(range(0x20, 0x100))
 _UFFFE, _UFFFF = b"\xef\xbf\xbe", b"\xef\xbf\xbf"  # in UTF-8; found nowhere else in it

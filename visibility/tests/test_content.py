@@ -382,7 +382,7 @@ def test_a_malformed_deduplication_id_is_refused_on_fifo_and_any_on_standard() -
     assert fifo.message.startswith(f"Value {'x' * 129} for parameter MessageDeduplicationId is")
     assert standard.message == (
         "Value x for parameter MessageDeduplicationId is invalid. "
-        "Reason: The request includes a parameter that is not valid for this queue type."
+        "Reason: The request include parameter that is not valid for this queue type."
     )
 
 

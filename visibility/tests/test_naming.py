@@ -42,7 +42,7 @@ def test_a_fifo_queue_needs_the_suffix_and_counts_it(name: str) -> None:
 
     assert refusal.value.message == (
         "The name of a FIFO queue can only include alphanumeric characters, hyphens, or "
-        "underscores, must end with .fifo suffix and be 1 to 80 in length"
+        "underscores, must end with .fifo suffix and be 1 to 80 in length."
     )
 
 
