@@ -26,7 +26,7 @@ from auth.variables import expression, fill, has_variable, names, plain
 Keys = Mapping[str, tuple[str, ...]]
 """The request's values, by lower-case name of the condition key. A tag has several if its key was
 given in several cases; an empty one is among them then."""
-_PARTITION = re.compile(r"\Aarn:aws[a-z-]*:")
+_PARTITION = re.compile(r"\Aarn:aws[a-z*?-]*:")
 _Fits = Callable[[str, str], bool]
 """Takes (value from the request, value from the policy)."""
 
