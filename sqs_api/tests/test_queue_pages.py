@@ -23,20 +23,13 @@ _SETTINGS = settings_of(_ATTRIBUTES)
 
 def queues(number: int) -> list[QueueDefinition]:
     """Not in the order of their names."""
-    names = (f"q-{each * 7919 % number:05}" for each in range(number))
+    names = [f"q-{each * 7919 % number:05}" for each in range(number)]
+    tags = {"team": "a"}
     return [
         QueueDefinition(
-            each,
-            "0" * 12,
-            "us-east-1",
-            name,
-            1,
-            0,
-            0,
-            0,
-            bytes(32),
+            *(each, "0" * 12, "us-east-1", name, 1, 0, 0, 0, bytes(32)),
             _ATTRIBUTES,
-            {"team": "a"},
+            tags,
             _SETTINGS,
         )
         for each, name in enumerate(names)
