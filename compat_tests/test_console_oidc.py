@@ -242,7 +242,7 @@ def test_only_the_browser_that_asked_comes_back(node: NodeProcess) -> None:
 
 
 def cookies(node: NodeProcess, sent: str) -> list[str]:
-    """What the begin of a way sets in a browser that has these."""
+    """The cookies that the begin of a way sets in a browser that has these."""
     try:
         answer = build_opener(_Stay).open(
             Request(f"{node.url}/_holdfast/sign-in", headers={"Cookie": sent})

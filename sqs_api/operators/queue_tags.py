@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from typing import TypedDict
@@ -14,6 +15,8 @@ from visibility.contract.model import QueueDefinition
 
 _KEYS_MAX = 50
 _VALUES_MAX = 20
+_PAUSE_QUEUES = 500
+"""After so many other requests come first: what a user may see takes 10 us for each queue."""
 
 
 def tags_of(asked: Asked, queue: QueueDefinition) -> dict[str, str]:
@@ -57,7 +60,9 @@ class QueueTags(TypedDict):
 async def list_tags(context: OperatorContext, asked: Asked) -> QueueTags:
     """The tags of the account's queues in the region, with their most frequent values."""
     values: dict[str, Counter[str]] = {}
-    for queue in context.queues_of(asked):
+    for number, queue in enumerate(context.queues_of(asked)):
+        if number % _PAUSE_QUEUES == 0:
+            await asyncio.sleep(0)
         for key, value in tags_of(asked, queue).items():
             values.setdefault(key, Counter())[value] += 1
     first = sorted(values, key=lambda key: (-values[key].total(), key))[:_KEYS_MAX]
