@@ -54,7 +54,7 @@ def test_what_the_service_refuses_is_told_before_and_refused(
     tab = editor(browser, opened, "refusing")
     for body, told, said in (
         ("é" * 600, "176 bytes more than the 1,024", "must be shorter than 1024 bytes"),
-        ("a\x01b", "line 1, column 2. The character U+0001", "Invalid characters found"),
+        ("a\x01b", "line 1, column 2. The character U+0001", "Invalid binary character"),
     ):
         tab.fill("Body", body)
         check(tab).get_by_text(told).wait_for()

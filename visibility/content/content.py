@@ -42,6 +42,7 @@ from visibility.contract.naming import (
     SYSTEM_ATTRIBUTE_NAMES,
     check_token,
     checked_utf8,
+    first_forbidden,
     is_plain,
     shown_arn,
 )
@@ -302,7 +303,7 @@ def _pack(
     )
     body = checked_utf8(message.message_body)
     if body is None:
-        raise InvalidMessageContents()
+        raise _invalid_body(message.message_body)
     size = len(body)
     attributes_md5 = system_md5 = None
     group = deduplication = b""
@@ -353,6 +354,14 @@ def _remembered_extras(sender: str) -> bytes:
         _plain_extras.clear()
     extras = _plain_extras[sender] = _encode_extras(Extras(sender))
     return extras
+
+
+def _invalid_body(text: str) -> InvalidMessageContents:
+    return InvalidMessageContents(
+        f"Invalid binary character '#x{ord(first_forbidden(text)):X}' was found in the message "
+        "body, the set of allowed characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] "
+        "| [#x10000-#x10FFFF]."
+    )
 
 
 def _check_ids(message: _Sent, queue: QueueDefinition) -> None:

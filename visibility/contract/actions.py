@@ -118,6 +118,8 @@ class Action:
 
 
 POLICY_TOO_LARGE = "Submitted policy is over max allowed size."
+UNKNOWN_ACTION = "Please refer to the appropriate WSDL for a list of valid actions."
+"""The reason that AWS gives for refusing an action, also that of a batch."""
 _ACCOUNTS_MAX = limits.POLICY_BYTES_MAX // limits.ACCOUNT_ID_DIGITS
 """The ids of more accounts make any policy too large."""
 
@@ -157,7 +159,7 @@ def _check_add_permission(operation: operations.AddPermission) -> None:
         reason = (
             "Only the queue owner is allowed to invoke this action."
             if owner_only
-            else "Please refer to the appropriate WSDL for a list of valid actions."
+            else UNKNOWN_ACTION
         )
         raise errors.InvalidParameterValue(
             f"Value SQS:{name} for parameter ActionName is invalid. Reason: {reason}"

@@ -96,10 +96,6 @@ class InvalidMessageContents(QueueError):
     """The body holds characters outside XML 1.0's set."""
 
     code = "InvalidMessageContents"
-    default_message = (
-        "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | "
-        "#xE000 to #xFFFD | #x10000 to #x10FFFF"
-    )
 
 
 class ReceiptHandleIsInvalid(QueueError):

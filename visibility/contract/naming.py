@@ -63,6 +63,7 @@ _FIFO_WORDING = (
     f"must end with {FIFO_SUFFIX} suffix and be 1 to {_MAX} in length."
 )
 _LEGAL_BYTES = b"\t\n\r" + bytes(range(0x20, 0x100))
+_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UFFFE, _UFFFF = b"\xef\xbf\xbe", b"\xef\xbf\xbf"  # in UTF-8; found nowhere else in it
 _EXPONENT_LENGTH_MAX = (
     10  # characters; the zeros of the largest message make up for a million, 8 with its sign
@@ -285,3 +286,11 @@ def checked_utf8(text: str) -> bytes | None:
     if len(encoded) != len(text) and (_UFFFE in encoded or _UFFFF in encoded):
         return None
     return encoded
+
+
+def first_forbidden(text: str) -> str:
+    """The first character that XML 1.0 does not allow, in a text of which `checked_utf8` made
+    None."""
+    found = _FORBIDDEN.search(text)
+    assert found is not None
+    return found[0]

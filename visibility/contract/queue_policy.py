@@ -18,10 +18,11 @@ import msgspec
 
 from auth.policy_document import Kind, Policy, PolicyRefused, Statement, read_policy
 from visibility.contract import limits
-from visibility.contract.actions import ACTIONS, POLICY_TOO_LARGE
-from visibility.contract.errors import InvalidAttributeValue, OverLimit
+from visibility.contract.actions import ACTIONS, POLICY_TOO_LARGE, UNKNOWN_ACTION
+from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue, OverLimit
 
 _ACTIONS = tuple(f"sqs:{name.lower()}" for name in ACTIONS)
+_ONE_ACTION = re.compile(r"sqs:\w+", re.ASCII | re.IGNORECASE)
 _NAME = r"[\w+=,.@/-]+"
 _PRINCIPALS = {
     "AWS": re.compile(
@@ -68,7 +69,7 @@ def check_policy(text: str) -> Policy:
 def check_policy_of_queue(text: str) -> None:
     """Refuse a policy without statements, or one about other services' actions.
 
-    Raises OverLimit, InvalidAttributeValue.
+    Raises OverLimit, InvalidAttributeValue, InvalidParameterValue.
     """
     policy = check_policy(text)
     if not policy.statements:
@@ -134,12 +135,23 @@ def _check_statement(statement: Statement, members: dict[str, Any]) -> None:
             "policy, "
             f"max allowed is {limits.PERMISSION_ACTIONS_MAX}"
         )
+    _check_names(members["Action" if "Action" in members else "NotAction"])
     if not (
         all(any(map(matches, _ACTIONS)) for matches in statement.actions)
         and not {"Resource", "NotResource"}.isdisjoint(members)
         and _are_well_formed(members["Principal" if "Principal" in members else "NotPrincipal"])
     ):
         raise _invalid()
+
+
+def _check_names(actions: str | list[str]) -> None:
+    """Refuse an action of SQS that cannot be granted: whoever may send may send batches."""
+    for name in [actions] if isinstance(actions, str) else actions:
+        lower = name.lower()
+        if _ONE_ACTION.fullmatch(name) and (lower not in _ACTIONS or lower.endswith("batch")):
+            raise InvalidParameterValue(
+                f"Value {name} for parameter ActionName is invalid. Reason: {UNKNOWN_ACTION}"
+            )
 
 
 def _anything(text: str) -> str:

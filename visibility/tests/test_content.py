@@ -373,6 +373,20 @@ def test_a_malformed_group_is_echoed_on_both_types_of_queue(
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [("a\x07b\x01", "#x7"), ("\t\n\r\x1f", "#x1F"), ("é\uffff", "#xFFFF"), ("\ud800", "#xD800")],
+)
+def test_the_first_character_that_a_body_may_not_hold_is_named(body: str, named: str) -> None:
+    refused = refusal_of(SendMessage(URL, body))
+
+    assert refused.code == "InvalidMessageContents"
+    assert refused.message == (
+        f"Invalid binary character '{named}' was found in the message body, the set of allowed "
+        "characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
+    )
+
+
 def test_a_malformed_deduplication_id_is_refused_on_fifo_and_any_on_standard() -> None:
     fifo = refusal_of(
         SendMessage(URL, "b", message_group_id="g", message_deduplication_id="x" * 129), FIFO

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from visibility.contract.errors import InvalidAttributeValue, OverLimit
+from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue, OverLimit
 from visibility.contract.queue_policy import (
     check_policy_of_queue,
     may_admit_everyone,
@@ -58,7 +58,6 @@ def test_statements_about_this_queue_are_accepted(statement: dict[str, Any]) -> 
         "sqs:sendmessage",
         "SQS:Send*",
         "sqs:?endMessage",
-        "sqs:SendMessageBatch",
         ["sqs:SendMessage", "sqs:PurgeQueue"],
     ],
 )
@@ -72,7 +71,6 @@ def test_actions_of_sqs_are_accepted(actions: Any) -> None:
         "s3:GetObject",
         "SendMessage",
         "sqs:",
-        "sqs:Foo",
         "sqs:Foo*",
         "",
         " sqs:*",
@@ -82,6 +80,20 @@ def test_actions_of_sqs_are_accepted(actions: Any) -> None:
 )
 def test_other_actions_are_refused(actions: Any) -> None:
     _refuse(GRANT | {"Action": actions})
+
+
+@pytest.mark.parametrize("element", ["Action", "NotAction"])
+@pytest.mark.parametrize(
+    "action", ["sqs:Foo", "SQS:ChangeMessageVisibilityBatch", "sqs:sendmessagebatch"]
+)
+def test_an_action_that_cannot_be_granted_is_named(element: str, action: str) -> None:
+    with pytest.raises(InvalidParameterValue) as refusal:
+        _check(GRANT, WITHOUT_ACTION | {element: ["sqs:SendMessage", action]})
+
+    assert refusal.value.message == (
+        f"Value {action} for parameter ActionName is invalid. "
+        "Reason: Please refer to the appropriate WSDL for a list of valid actions."
+    )
 
 
 @pytest.mark.parametrize(
