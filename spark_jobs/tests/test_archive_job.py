@@ -328,7 +328,7 @@ def test_a_full_disk_is_named_and_the_next_run_does_the_rest(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.archive.parts.pq.ParquetWriter.write_table", full)
+        patched.setattr("spark_jobs.archive.archive_parts.pq.ParquetWriter.write_table", full)
         with pytest.raises(LakeUnusable, match=r"/archive/account=.*No space left on device"):
             job.run()
     job.run()
