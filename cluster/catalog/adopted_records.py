@@ -74,16 +74,19 @@ class AdoptedRecords:
     def _show(self, key: str, entry: QueueDefinition | None, until: int) -> None:
         before = self._adopted.pop(key, None)
         watched = self._view.entry(key) if before is None else before.watched
+        shown: dict[str, Entry | None] = {key: entry}
         if len(self._adopted) >= ADOPTED_MAX:
-            self._end(next(iter(self._adopted)))
+            oldest = next(iter(self._adopted))
+            shown[oldest] = self._adopted.pop(oldest).watched
         self._adopted[key] = _Adopted(until, watched)
-        self._view.show({key: entry})
+        self._view.show(shown)
 
     def give_way(self, change: Change, *, is_restored: bool) -> None:
         """The watch is about to show a change: end what it knows better."""
-        for key, adopted in list(self._adopted.items()):
-            if is_restored or adopted.revision <= change.revision or key in change.records:
-                self._end(key)
-
-    def _end(self, key: str) -> None:
-        self._view.show({key: self._adopted.pop(key).watched})
+        ended = [
+            key
+            for key, adopted in self._adopted.items()
+            if is_restored or adopted.revision <= change.revision or key in change.records
+        ]
+        if ended:
+            self._view.show({key: self._adopted.pop(key).watched for key in ended})
