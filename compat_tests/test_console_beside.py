@@ -30,13 +30,19 @@ def message_link(tab: Any, at: int) -> Any:
     return tab.page.locator("tbody tr").nth(at).get_by_role("link")
 
 
-def test_a_message_opens_beside_its_list_and_the_next_by_a_key(
-    browser: Any, filled: NodeProcess
-) -> None:
+def opened_beside(browser: Any, filled: NodeProcess) -> tuple[Any, Any]:
+    """A page with its second message open, and the place of that message."""
     tab = tab_of(browser, filled, PLACE, viewport=WIDE)
     beside = tab.page.get_by_role("complementary", name="Message")
     message_link(tab, 1).click()
     beside.locator("pre.body").filter(has_text='"n": 1').wait_for()
+    return tab, beside
+
+
+def test_a_message_opens_beside_its_list_and_the_next_by_a_key(
+    browser: Any, filled: NodeProcess
+) -> None:
+    tab, beside = opened_beside(browser, filled)
     beside.get_by_role("heading", name="Timeline").wait_for()
     tab.page.keyboard.press("j")
     beside.locator("pre.body").filter(has_text='"n": 2').wait_for()
@@ -130,10 +136,7 @@ def test_the_list_and_its_message_have_no_findings(browser: Any, filled: NodePro
 def test_an_open_message_stays_where_the_window_becomes_narrow(
     browser: Any, filled: NodeProcess
 ) -> None:
-    tab = tab_of(browser, filled, PLACE, viewport=WIDE)
-    beside = tab.page.get_by_role("complementary", name="Message")
-    message_link(tab, 1).click()
-    beside.locator("pre.body").filter(has_text='"n": 1').wait_for()
+    tab, beside = opened_beside(browser, filled)
 
     assert tab.fits(1440, 1200, 900, 390)
     expect(beside).to_be_in_viewport()
