@@ -24,6 +24,7 @@ from typing_extensions import override
 from cluster.catalog.catalog_records import name_of
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
+from cluster.peers.breaker import Pause
 from cluster.peers.forwarded import (
     REQUEST_HEAD,
     VERSION,
@@ -122,6 +123,7 @@ class PeerRouter(Router):
         self._view = view
         self._news = news
         self._settings = settings
+        self._entropy = entropy
         self._monotonic_s = clock.monotonic_s
         self._held = HeldRequests(settings, entropy, self._try)
         self._undoing = UndoneReceives(settings, self._try)
@@ -329,8 +331,12 @@ class PeerRouter(Router):
     async def ask_leader(self, request: Request) -> Answer:
         """Ask whoever leads, once etcd has what its shard knows. Raises ServiceUnavailable."""
         shard = self.shards.get(request.queue.shard)
-        if shard is not None and shard.ready and not await shard.knows_all():
-            raise ServiceUnavailable()
+        pause = Pause(self._settings.retry_s, self._settings.retry_max_s, self._entropy)
+        give_up_s = self._monotonic_s() + self._settings.hold_s
+        while shard is not None and shard.ready and not await shard.knows_all():
+            if self._monotonic_s() >= give_up_s:
+                raise ServiceUnavailable()
+            await asyncio.sleep(pause.next_s())
         return await self.ask(request)
 
     @override

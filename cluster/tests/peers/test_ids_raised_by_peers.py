@@ -82,10 +82,35 @@ async def test_a_leader_that_does_not_know_all_is_asked_again(
         for host in (a, b):
             with pytest.raises(ServiceUnavailable):
                 await RaisedIds(host.router.ask_leader, lambda: 0).wait([0])
-        waiting = asyncio.create_task(RaisedIds(a.router.ask_leader, lambda: 0).wait([0]))
+        waiting = [
+            asyncio.create_task(RaisedIds(host.router.ask_leader, lambda: 0).wait([0]))
+            for host in (a, b)
+        ]
+        await asyncio.sleep(FORWARDING.hold_s / 2)
+        assert not any(task.done() for task in waiting)
+
+        knows_all = True
+        await asyncio.gather(*waiting)
+
+
+@virtual
+async def test_a_leader_that_is_another_by_then_is_asked_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = the_cluster()
+    async with running(cluster) as (_, b):
+
+        async def falls() -> bool:
+            await b.fall()
+            cluster.learn(None)
+            return False
+
+        monkeypatch.setattr(b.shard, "knows_all", falls)
+        waiting = asyncio.create_task(RaisedIds(b.router.ask_leader, lambda: 0).wait([0]))
         await asyncio.sleep(FORWARDING.hold_s / 2)
         assert not waiting.done()
 
-        knows_all = True
+        monkeypatch.undo()
+        await b.lead()
+        cluster.learn("b")
         await waiting
-        await RaisedIds(b.router.ask_leader, lambda: 0).wait([0])
