@@ -115,7 +115,7 @@ PARTS, MESSAGES = 3, 30
 
 def _fleet(cluster: ClusterProcess, *words: str) -> Any:
     done = run_command("fleet", *words, "--json", "--data", str(cluster.data / "a"))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 or words == ("status",), done.stderr  # 1: it names problems
     return json.loads(done.stdout)
 
 
