@@ -34,7 +34,10 @@ TARGET = b"AmazonSQS.PurgeQueue"
         ({b"accept": b"application/json"}, Wire.QUERY_JSON),
         ({b"accept": b"Application/JSON, text/plain, */*", b"content-type": FORM}, Wire.QUERY_JSON),
         ({b"content-type": b"\xff\x00"}, Wire.QUERY_XML),
-        ({b"x-amz-target": b"AmazonSQSv20121105.PurgeQueue", b"content-type": FORM}, Wire.QUERY_XML),
+        (
+            {b"x-amz-target": b"AmazonSQSv20121105.PurgeQueue", b"content-type": FORM},
+            Wire.QUERY_XML,
+        ),
         ({b"x-amz-target": b"AmazonSQSv20121105.PurgeQueue"}, Wire.JSON),
         ({b"x-amz-target": b"AmazonSQS.Unknown", b"content-type": FORM}, Wire.JSON),
     ],
