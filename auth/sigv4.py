@@ -9,9 +9,10 @@ AWS's rules, where they leave a choice:
 - The payload hash is always that of the body. UNSIGNED-PAYLOAD is for the operations whose model
   says so; SQS has none, so x-amz-content-sha256 must be the body's hash in both forms. Presigned
   requests sign their body too.
-- Every x-amz-* header sent must be signed, or its value could be changed on the way.
-  x-amz-security-token alone may be added after signing (suite: post-sts-header-after): it must
-  equal the key's, so changing it gains nothing.
+- Every x-amz-* header sent must be signed, or its value could be changed on the way. Two may be
+  added after signing, for only one value of each is accepted: x-amz-security-token (suite:
+  post-sts-header-after), and x-amz-content-sha256, which aws-requests-auth and opensearch-js send
+  so to services of AWS.
 - Any region is served, if its name could be one.
 
 Source: AWS, "Signature Version 4 for API requests"; the skew was measured on SQS (15 minutes).
@@ -68,12 +69,14 @@ _KEPT_RESOURCE_BYTES_MAX = 256
 _KEPT_VALUES_BYTES_MAX = 512
 
 _TOKEN_HEADER = b"x-amz-security-token"
+_HASH_HEADER = b"x-amz-content-sha256"
+_MAY_BE_UNSIGNED = frozenset((_TOKEN_HEADER, _HASH_HEADER))
 _CHANGING = frozenset(
     (
         b"amz-sdk-invocation-id",
         b"content-md5",
         b"traceparent",
-        b"x-amz-content-sha256",
+        _HASH_HEADER,
         b"x-amzn-trace-id",
     )
 )
@@ -217,7 +220,7 @@ class Verifier:
             and -SKEW_S <= now_s - start.signed_at_s <= SKEW_S
             and now_s * 1000 < signer.expires_at_ms
             and (signer.security_token is None or _carries_token(signer.security_token, headers))
-            and (not signer.has_content_hash or headers[b"x-amz-content-sha256"] == payload)
+            and (not signer.has_content_hash or headers[_HASH_HEADER] == payload)
         ):
             if kept is None and signer.repeats and _bytes_of(values) <= _KEPT_VALUES_BYTES_MAX:
                 _put(starts, key, start, STARTS_MAX)
@@ -261,7 +264,7 @@ class Verifier:
         scope = read_scope(claim, self._service)
         key = self._find_key(scope, claim.security_token, now_s)
         payload = hexlify(sha256(body).digest())
-        if headers.get(b"x-amz-content-sha256", payload) != payload:
+        if headers.get(_HASH_HEADER, payload) != payload:
             raise SignatureDoesNotMatch
         values = [fold_blanks(headers[name]) for name in claim.signed_names]
         template = request_template(claim.signed_names)
@@ -340,6 +343,7 @@ def _is_worth_keeping(prefix: bytes, claim: Claim, headers: Mapping[bytes, bytes
         and prefix.endswith((b" Signature=", b",Signature="))
         and len(prefix) <= _KEPT_PREFIX_BYTES_MAX
         and headers.get(b"x-amz-date") == claim.date
+        and (_HASH_HEADER not in headers or _HASH_HEADER in claim.signed_names)
     )
 
 
@@ -350,7 +354,7 @@ def _check_signed_names(signed_names: tuple[bytes, ...], headers: Mapping[bytes,
     faults += [
         f"'{shown(name.title())}' must be a 'SignedHeader' in the AWS Authorization."
         for name in headers
-        if name.startswith(b"x-amz-") and name not in signed_names and name != _TOKEN_HEADER
+        if name.startswith(b"x-amz-") and name not in signed_names and name not in _MAY_BE_UNSIGNED
     ]
     if faults:
         raise SignatureDoesNotMatch(" ".join(faults))
@@ -393,7 +397,7 @@ def _make_signer(
         outer=sha256(padded.translate(_OUTER_PAD)),
         expires_at_ms=expires_at_ms,
         security_token=security_token,
-        has_content_hash=b"x-amz-content-sha256" in signed_names,
+        has_content_hash=_HASH_HEADER in signed_names,
         repeats=_CHANGING.isdisjoint(signed_names),
     )
 

@@ -250,6 +250,20 @@ def test_a_right_signature_over_a_forbidden_request_is_refused(good: Request, ba
             bad.verify(verifier, now_s)
 
 
+def test_the_hash_of_the_body_may_be_sent_unsigned_and_must_be_right() -> None:
+    """The PyPI package aws-requests-auth sends it so."""
+    request = sign_header(body=b"{}")
+    verifier = make_verifier()
+    (hash_name,) = HASH_OF_THE_BODY
+    request.verify(verifier)
+
+    for _ in range(3):
+        caller = request.with_header(hash_name, HASH_OF_THE_BODY[hash_name]).verify(verifier)
+        assert caller.access_key_id == KEY.access_key_id
+        with pytest.raises(SignatureDoesNotMatch):
+            request.with_header(hash_name, HASH_OF_ANOTHER[hash_name]).verify(verifier)
+
+
 def test_only_the_parameter_named_signature_is_taken_for_one() -> None:
     first, second = sign_header(body=b"1"), sign_header(body=b"2")
     signatures = [request.headers[b"authorization"][-64:] for request in (first, second)]

@@ -19,6 +19,7 @@ from sqs_api.gateway.gateway import Gateway
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.fallback import Fallback, OtherPages
 from sqs_api.http.http_limits import (
+    TARGET_BYTES_MAX,
     ListenerLimits,
     Places,
     ServerState,
@@ -65,7 +66,11 @@ class SqsServer(web.Server):
         fallback = Fallback(gateway, other_pages, origins or AllowedOrigins(), state)
         # A body is signed in its sent form, so it is not unpacked here.
         super().__init__(
-            fallback.answer, handler_cancellation=True, access_log=None, auto_decompress=False
+            fallback.answer,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            max_line_size=TARGET_BYTES_MAX,
         )
         self._gateway = gateway
         self.counters, self.memory = state.counters, state.memory

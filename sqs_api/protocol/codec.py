@@ -37,6 +37,7 @@ __all__ = [
 
 _NOT_ON_A_QUEUE = frozenset(("CreateQueue", "ListQueues"))
 _ECHO_MAX = 128  # characters of an unknown action's name in the answer; the longest real one has 28
+_OWN_TARGETS = wire_names.TARGET_PREFIX.encode()
 _encode = msgspec.json.Encoder().encode
 
 
@@ -76,10 +77,15 @@ class EncodedError(NamedTuple):
 def detect_wire(headers: Mapping[bytes, bytes]) -> Wire:
     """The protocol of a request, also of one that cannot be decoded.
 
-    `headers` has lower-case names. Never raises.
+    `headers` has lower-case names. Never raises. Some clients of the query protocol send a target,
+    too, such as AmazonSQSv20121105.SendMessage (Perl's Amazon::SQS::Simple).
     """
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if b"x-amz-target" in headers or media_type == wire_names.CONTENT_TYPE_AWS_JSON:
+    named = headers.get(b"x-amz-target")
+    if media_type == wire_names.CONTENT_TYPE_AWS_JSON or (
+        named is not None
+        and (media_type != wire_names.CONTENT_TYPE_FORM or named.startswith(_OWN_TARGETS))
+    ):
         return Wire.JSON
     if wire_names.CONTENT_TYPE_JSON in headers.get(b"accept", b"").lower():
         return Wire.QUERY_JSON

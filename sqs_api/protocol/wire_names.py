@@ -14,6 +14,7 @@ XML_NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 TARGET_PREFIX = "AmazonSQS."
 
 CONTENT_TYPE_AWS_JSON = b"application/x-amz-json-1.0"
+CONTENT_TYPE_FORM = b"application/x-www-form-urlencoded"
 CONTENT_TYPE_XML = b"text/xml"
 CONTENT_TYPE_JSON = b"application/json"
 

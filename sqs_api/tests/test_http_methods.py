@@ -58,3 +58,15 @@ async def test_a_target_may_name_the_host(service: Service, target: str) -> None
             assert (await client.answer()).status == 200
 
     assert {queue.name for queue in service.catalog} == {"g0", "q0", "j0", "g1", "q1", "j1"}
+
+
+async def test_a_message_of_60_kb_may_be_sent_by_get(service: Service) -> None:
+    """Some clients send all parameters in the target (PyPI's aiosqs, presigned addresses)."""
+    await service.ask(query_request("CreateQueue", QueueName="q"))
+    target = "/?Action=SendMessage&QueueUrl=q&MessageBody="
+
+    for port in (service.port, service.aiohttp_port):
+        for size, status in ((60_000, 200), (66_000, 400)):
+            client = await service.connect(port)
+            await client.send(request_bytes(line=f"GET {target}{'x' * size} HTTP/1.1"))
+            assert (await client.answer()).status == status

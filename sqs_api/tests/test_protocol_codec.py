@@ -34,6 +34,12 @@ TARGET = b"AmazonSQS.PurgeQueue"
         ({b"accept": b"application/json"}, Wire.QUERY_JSON),
         ({b"accept": b"Application/JSON, text/plain, */*", b"content-type": FORM}, Wire.QUERY_JSON),
         ({b"content-type": b"\xff\x00"}, Wire.QUERY_XML),
+        (
+            {b"x-amz-target": b"AmazonSQSv20121105.PurgeQueue", b"content-type": FORM},
+            Wire.QUERY_XML,
+        ),
+        ({b"x-amz-target": b"AmazonSQSv20121105.PurgeQueue"}, Wire.JSON),
+        ({b"x-amz-target": b"AmazonSQS.Unknown", b"content-type": FORM}, Wire.JSON),
     ],
 )
 def test_headers_choose_the_protocol(headers: dict[bytes, bytes], chosen: Wire) -> None:
@@ -122,6 +128,14 @@ def test_form_body_is_merged_with_the_query_string_and_wins() -> None:
     )
 
     assert decoded.operation == SendMessage("b", "c", 1)
+
+
+def test_a_form_with_a_target_of_its_own_kind_is_read_as_a_form() -> None:
+    headers = {b"x-amz-target": b"AmazonSQSv20121105.PurgeQueue", b"content-type": FORM}
+
+    decoded = decode_request(b"POST", b"/", headers, b"Action=PurgeQueue&QueueUrl=a")
+
+    assert (decoded.operation, decoded.wire) == (PurgeQueue("a"), Wire.QUERY_XML)
 
 
 def test_get_ignores_a_body() -> None:
