@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from cluster.replication import replica_messages
 from cluster.replication.contract import PeerReport
 from cluster.replication.following import Follower
-from cluster.replication.shipping import Peer, Shipping, Taken
+from cluster.replication.leadership import Taken
+from cluster.replication.shipping import Peer, Shipping
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 
 PLAN_S = 1.0

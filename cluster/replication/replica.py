@@ -43,9 +43,8 @@ from cluster.coordination.coordination import Conflict, Done, Unavailable, Unkno
 from cluster.replication.candidacy import Adopting, Asking
 from cluster.replication.contract import PeerReport
 from cluster.replication.following import Follower
-from cluster.replication.leadership import Holder, Seen, record_of
+from cluster.replication.leadership import Holder, Seen, Taken, record_of
 from cluster.replication.leading import Leading
-from cluster.replication.shipping import Taken
 from cluster.replication.voters import VoterSet
 
 
