@@ -75,7 +75,7 @@ class AppliedRows(FlushedRows):
         RocksDB can remove what was deleted."""
         if self._is_over or self._has_failed or not self.replica.journal.is_open:
             return
-        self.replica.log.give_back()
+        self.replica.log.spares.give_back()
         if self.unflushed_rows and self._flushing is None:
             self._flush_applied()
         self._check_files_later()  # a compaction may have left files
@@ -93,7 +93,7 @@ class AppliedRows(FlushedRows):
             log = self.replica.log
             if not self.replica.is_whole:  # the rows that are fetched must reach this log
                 self.holds.hold(self.replica.name, log.start.index)
-            self.replica.release(self.holds.limit(reached.index, log.bytes_above))
+            self.replica.release(self.holds.limit(reached.index, log.entries.bytes_above))
 
     # -- damage, and rows of another host ----------------------------------------------------------
 

@@ -108,7 +108,7 @@ class Leading(Shipping):
             and peer.has_space
             and clocks.is_near(peer.ahead_s)
             and peer.matched >= self._first
-            and log.bytes_above(peer.matched) <= bytes_max
+            and log.entries.bytes_above(peer.matched) <= bytes_max
         ]
 
     def needed_by_peers(self, index: int, bytes_max: int) -> int:
@@ -116,7 +116,7 @@ class Leading(Shipping):
         voters = self.taken.voters.voters.values()
         lagging = [peer.matched for peer in self._peers.values() if peer.name in voters]
         lowest = min([index, *lagging])
-        return min(index, max(lowest, self._replica.log.index_before(bytes_max)))
+        return min(index, max(lowest, self._replica.log.entries.index_before(bytes_max)))
 
     # -- peers that join, or differ ----------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Promising(ReplicaCore):
                 log.log_id,
                 log.start.index,
                 last,
-                log.bytes_above(message.last.index) if is_longer else 0,
+                log.entries.bytes_above(message.last.index) if is_longer else 0,
                 promise.term,
                 promise.voters,
                 promise.old_voters,
@@ -120,7 +120,7 @@ class Promising(ReplicaCore):
             elif self.journal.is_open and self.log.holds(previous.index + 1):
                 self.fail(f"cannot read Entry {previous.index + 1}")
 
-        records = self.log.recent(previous.index + 1, self.timing.batch_bytes)
+        records = self.log.entries.recent(previous.index + 1, self.timing.batch_bytes)
         if records:
             got(records)
         else:

@@ -115,7 +115,7 @@ class Replica(Follower):
         if leading is not None:
             index = leading.needed_by_peers(index, retained)
         else:
-            index = min(index, self.log.index_before(retained))
+            index = min(index, self.log.entries.index_before(retained))
         self.log.release(index)
 
     def set_peers(self, peers: Sequence[str]) -> None:

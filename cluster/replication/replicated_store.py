@@ -170,7 +170,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
     def can_grow(self) -> bool:
         """See `DurableStore.can_grow`."""
         journal = self.replica.journal
-        return not journal.is_open or journal.log.can_grow
+        return not journal.is_open or journal.log.spares.can_grow
 
     def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
         """See `Store.append`. What finds no room is proposed when there is some."""

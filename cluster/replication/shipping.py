@@ -165,7 +165,7 @@ class Shipping(Part):
                 self._send(peer, log.last, [])
             return
         while peer.next and peer.next <= log.last_index and self._may_send(peer):
-            records = log.recent(peer.next, batch_bytes)
+            records = log.entries.recent(peer.next, batch_bytes)
             if not records:
                 peer.is_reading = True
                 log.read(peer.next, batch_bytes, partial(self._read, peer, peer.next))

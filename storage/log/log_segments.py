@@ -87,12 +87,13 @@ class Spares:
 
     @property
     def can_grow(self) -> bool:
-        """False if there is no spare and none could be made."""
+        """False while there is no spare and none can be made: refuse sends. It is tried again each
+        second."""
         return bool(self._ready) or not self.has_failed
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes of the files that hold nothing."""
+        """Bytes of the files that hold nothing: disk space which is the log's already."""
         return sum(segment.size for segment in self._ready + self._free)
 
     def take(self) -> Segment:
@@ -122,7 +123,7 @@ class Spares:
         self._disk.prepare(partial(self._make, segment), partial(self._made, segment))
 
     def give_back(self) -> None:
-        """Remove the files that nothing needs, apart from a spare."""
+        """Remove the files that nothing needs, apart from a spare: the disk is short."""
         kept = 0 if self._ready or self.is_preparing else _SPARES
         while len(self._free) > kept:
             self._remove(self._free.pop())
