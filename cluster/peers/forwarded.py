@@ -24,13 +24,11 @@ from functools import partial
 from itertools import repeat
 from operator import attrgetter, is_
 from struct import Struct
-from typing import Protocol
 
 import msgspec
 import structlog
 
 from auth.auth_errors import AuthError
-from cluster.catalog.catalog_records import QueueName
 from cluster.encoded_requests import (
     PART_IN_BUNDLE,
     DefinitionUnknown,
@@ -44,9 +42,10 @@ from cluster.encoded_requests import (
     encode_context,
     encode_requests,
 )
-from cluster.peers.held_requests import Routed
+from cluster.peers.held_requests import Routed, View
 from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Reason, Refusal, Refused
+from cluster.peers.readiness import Leaders
 from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.issued_ids import is_for_leaders
@@ -84,33 +83,6 @@ _SAME_QUEUE = ANSWER_HEAD.pack(0)
 _DONE = _SAME_QUEUE + encode_answer(None)
 """The answer to many requests."""
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
-
-
-class Leaders(Protocol):
-    """The leader of each shard, as far as this host knows."""
-
-    def leader_of(self, shard: int) -> str | None:
-        """The host that leads it, None while there is none."""
-
-    def subscribe(self, on_change: Callable[[int], None]) -> None:
-        """Call back with each shard whose leader changed, on the event loop."""
-
-
-class View(Protocol):
-    """This host's definitions of queues."""
-
-    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
-        """The queue with this id, None if it was deleted."""
-
-    def find(self, name: QueueName) -> QueueDefinition | None:
-        """The queue of that name, None if there is none."""
-
-    def renewed(self, request: Request) -> Request | None:
-        """The same request with the definitions of now; None if its queue is gone."""
-
-    def when_caught_up(self, then: Callable[[], None]) -> None:
-        """Call back once, later, when the view shows all that was committed before this call, or
-        when that cannot be known in bounded time."""
 
 
 class ForwardedRequests:
