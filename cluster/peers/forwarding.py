@@ -113,7 +113,7 @@ class PeerRouter(Router):
         self._readiness: Ready = readiness or Readiness(
             transport, leaders, self.shards, settings.hold_s, clock.monotonic_s
         )
-        leaders.subscribe(self._leader_changed)
+        leaders.subscribe(self.retries.hurry)
         transport.on_open.append(self._link_opened)
 
     @property
@@ -237,9 +237,8 @@ class PeerRouter(Router):
             if refused is not None and not ticket.is_retry:
                 self.retries.answer_later(ticket, refused)
                 return
-            request = ticket.as_it_waits(self._monotonic_s()) if ticket.is_late else ticket.request
-            age_ms = ticket.age_of_retry_ms(self._monotonic_s()) if ticket.is_retry else 0
-            decided = partial(self._decided_here, ticket)
+            now_s, decided = self._monotonic_s(), partial(self._decided_here, ticket)
+            request, age_ms = ticket.as_it_waits(now_s), ticket.age_of_retry_ms(now_s)
             ticket.here = shard.submit(request, decided, age_ms, ticket.room)
             ticket.here.if_first = refused  # a retry is told what it did
             return
@@ -276,15 +275,12 @@ class PeerRouter(Router):
         if link is None:
             self.retries.failed(ticket, NotSent(Reason.NOT_CONNECTED))
             return
-        timeout_s, age_ms = self._settings.answer_s, 0
-        if ticket.wait_ends_s:
-            timeout_s += max(0.0, ticket.wait_ends_s - self._monotonic_s())
+        now_s = self._monotonic_s()
+        timeout_s = self._settings.answer_s + max(0.0, ticket.wait_ends_s - now_s)
         if not ticket.body or (ticket.is_late and ticket.wait_ends_s):
-            request = ticket.as_it_waits(self._monotonic_s()) if ticket.is_late else ticket.request
+            request = ticket.as_it_waits(now_s)
             ticket.body = encode_request(request, _as_sent(request))
-        if ticket.is_retry:
-            age_ms = ticket.age_of_retry_ms(self._monotonic_s())
-        head = REQUEST_HEAD.pack(ticket.request.queue.shard, age_ms)
+        head = REQUEST_HEAD.pack(ticket.request.queue.shard, ticket.age_of_retry_ms(now_s))
         sent = link.request(head + ticket.body, partial(self._outcome, ticket, host), timeout_s)
         if isinstance(sent, NotSent):
             self.retries.failed(ticket, sent)
@@ -304,12 +300,6 @@ class PeerRouter(Router):
                 raise ServiceUnavailable()
             await asyncio.sleep(pause.next_s())
         return await self.ask(request)
-
-    @override
-    async def ask_here(self, request: Request) -> Answer:
-        if request.queue.shard not in self.shards:
-            raise ServiceUnavailable
-        return await super().ask_here(request)
 
     def give_back(self, request: Request, received: Ticket | None) -> None:
         """See `Router`. What came with a repeated answer is only given back by an undoing
@@ -416,11 +406,6 @@ class PeerRouter(Router):
             self.retries.answer_when_known(ticket, host, queue_id, answer)
         else:
             self.retries.answer(ticket, answer)
-
-    # -- again -------------------------------------------------------------------------------------
-
-    def _leader_changed(self, number: int) -> None:
-        self.retries.hurry(number)
 
     def _link_opened(self, host: str, channel: Channel) -> None:
         if channel is Channel.REQUESTS:
