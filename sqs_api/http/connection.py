@@ -50,8 +50,6 @@ _AHEAD_BYTES_MAX = 64 << 10
 _UNSENT_BYTES_MAX = 64 << 10
 """Bytes of unsent answers above which no further request is begun."""
 _NO_MEMORY = "Too many large requests are being received. Try again later."
-
-
 _US = Reader.US
 
 
