@@ -52,7 +52,7 @@ from cluster.shards.issued_ids import is_for_leaders
 from cluster.shards.lead import Lead
 from cluster.shards.router import RefusalOf, takes_all
 from cluster.shards.shard import Shard
-from cluster.shards.shard_parts import TurnBatching
+from cluster.shards.turn_timing import TurnBatching
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import Operation

@@ -32,15 +32,9 @@ from cluster.shards.answers import (
     refuse_all,
 )
 from cluster.shards.loading import prevented
-from cluster.shards.shard_parts import (
-    TURN_REQUESTS_MAX,
-    Alarm,
-    LeadOwner,
-    ShardParts,
-    TurnBatching,
-    TurnTimes,
-)
+from cluster.shards.shard_parts import LeadOwner, ShardParts, TurnTimes
 from cluster.shards.shard_report import News
+from cluster.shards.turn_timing import TURN_REQUESTS_MAX, Alarm, TurnBatching
 from storage.engines.store import Store, StoreFailed
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows

@@ -16,7 +16,7 @@ from cluster.peers.forwarded import BUNDLE, REQUEST_HEAD, VERSION, ForwardedRequ
 from cluster.peers.link import Call, Link
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason, Refusal
 from cluster.peers.peer_settings import Channel
-from cluster.shards.shard_parts import PASSES_MAX
+from cluster.shards.turn_timing import PASSES_MAX
 from cluster.tests.peers.peer_hosts import (
     QUEUE,
     RECEIVE,
