@@ -237,7 +237,7 @@ class PeerRouter(Router):
             if refused is not None and not ticket.is_retry:
                 self.retries.answer_later(ticket, refused)
                 return
-            now_s, decided = self._monotonic_s(), partial(self._decided_here, ticket)
+            decided, now_s = partial(self._decided_here, ticket), self._monotonic_s()
             request, age_ms = ticket.as_it_waits(now_s), ticket.age_of_retry_ms(now_s)
             ticket.here = shard.submit(request, decided, age_ms, ticket.room)
             ticket.here.if_first = refused  # a retry is told what it did
@@ -278,9 +278,10 @@ class PeerRouter(Router):
         now_s = self._monotonic_s()
         timeout_s = self._settings.answer_s + max(0.0, ticket.wait_ends_s - now_s)
         if not ticket.body or (ticket.is_late and ticket.wait_ends_s):
-            request = ticket.as_it_waits(now_s)
+            request = ticket.as_it_waits(now_s) if ticket.is_late else ticket.request
             ticket.body = encode_request(request, _as_sent(request))
-        head = REQUEST_HEAD.pack(ticket.request.queue.shard, ticket.age_of_retry_ms(now_s))
+        age_ms = ticket.age_of_retry_ms(now_s) if ticket.is_retry else 0
+        head = REQUEST_HEAD.pack(ticket.request.queue.shard, age_ms)
         sent = link.request(head + ticket.body, partial(self._outcome, ticket, host), timeout_s)
         if isinstance(sent, NotSent):
             self.retries.failed(ticket, sent)
@@ -404,8 +405,10 @@ class PeerRouter(Router):
             return
         if queue_id or type(answer) is Moved:
             self.retries.answer_when_known(ticket, host, queue_id, answer)
-        else:
+        elif isinstance(answer, QueueError):
             self.retries.answer(ticket, answer)
+        else:
+            ticket.on_answer(answer)
 
     def _link_opened(self, host: str, channel: Channel) -> None:
         if channel is Channel.REQUESTS:

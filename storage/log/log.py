@@ -22,6 +22,7 @@ from storage.log.disk import Disk
 from storage.log.entry import (
     BEGINNING,
     ENTRY_BYTES_MAX,
+    NEWEST_FORMAT,
     Entry,
     EntryTooLarge,
     Misfit,
@@ -113,17 +114,24 @@ class Log:
         Blocks only if no spare segment is ready. Raises EntryTooLarge, LogFull, and LogFailed,
         after which nothing works.
         """
+        self._append(body, queue_ids, self.term, self.synced_index, NEWEST_FORMAT)
+        return self.last_index
+
+    def _append(
+        self, body: bytes, queue_ids: Sequence[int], term: int, synced: int, written_as: int
+    ) -> bytes:
         record, checksum = encode_entry(
             body,
             queue_ids,
             self._seed,
-            term=self.term,
+            term=term,
             index=self.last_index + 1,
             previous=self.last_checksum,
-            synced=self.synced_index,
+            synced=synced,
+            written_as=written_as,
         )
-        self._write(record, self.term, checksum)
-        return self.last_index
+        self._write(record, term, checksum)
+        return record
 
     def _write(self, record: bytes, term: int, checksum: int) -> None:
         """Write the record of the next Entry."""
@@ -287,18 +295,7 @@ class ReplicaLog(Log):
 
         Blocks only if no spare segment is ready. Raises as `append` does.
         """
-        record, checksum = encode_entry(
-            body,
-            queue_ids,
-            self._seed,
-            term=term,
-            index=self.last_index + 1,
-            previous=self.last_checksum,
-            synced=committed,
-            written_as=written_as,
-        )
-        self._write(record, term, checksum)
-        return record
+        return self._append(body, queue_ids, term, committed, written_as)
 
     def append_record(self, record: bytes) -> Entry:
         """Write an Entry as a leader sent it. Raises NotNext, and as `append` does."""
