@@ -175,7 +175,11 @@ class ForwardedRequests:
     def _submit(self, call: Call, shard: Shard, lead: Lead, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:
             outcome = self._outcome(shard, ticket.request, request, answer)
-            _pass_on(call, shard, ticket, answer, outcome)
+            if isinstance(outcome, Refused):
+                call.refuse(outcome.reason, outcome.detail)
+            elif not call.answer(outcome) and type(answer) is Deliveries and answer.leases:
+                # Messages that do not reach the other host are given back at once.
+                shard.submit(returning(ticket.request, answer), lambda answer: None)
 
         refused = self._refusal(request.operation)
         if refused is not None and not age_ms:
@@ -234,18 +238,6 @@ def decode_outcome(body: bytes) -> tuple[int, Answer | QueueError]:
 def _cancel(call: Call, shard: Shard, ticket: Ticket) -> None:
     if shard.cancel(ticket):
         call.answer(_NOTHING)
-
-
-def _pass_on(
-    call: Call, shard: Shard, ticket: Ticket, answer: Answer | QueueError, outcome: bytes | Refused
-) -> None:
-    """Send the answer; messages that do not reach the other host are given back at once."""
-    if isinstance(outcome, Refused):
-        call.refuse(outcome.reason, outcome.detail)
-        return
-    has_it = call.answer(outcome)
-    if not has_it and type(answer) is Deliveries and answer.leases:
-        shard.submit(returning(ticket.request, answer), lambda answer: None)
 
 
 # -- bundles ---------------------------------------------------------------------------------------

@@ -121,16 +121,6 @@ class PeerRouter(Router):
     def ready(self) -> bool:
         return self._readiness.is_ready
 
-    @property
-    def held(self) -> int:
-        """Requests that wait to be tried again."""
-        return len(self.retries)
-
-    @property
-    def given_up(self) -> int:
-        """Requests that were answered ServiceUnavailable by this router."""
-        return self.retries.given_up
-
     @override
     def is_led_elsewhere(self, number: int) -> bool:
         return self._leaders.leader_of(number) not in (None, self._host)

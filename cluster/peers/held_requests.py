@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from math import ceil, inf
+from math import inf
 from typing import Protocol
 
 import msgspec
@@ -33,6 +33,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer
 from visibility.rules.acknowledge import UndoReceive
+from visibility.rules.receive import waiting_on
 from visibility.state.waiters import Ticket
 
 _AT_ONCE = 512
@@ -84,11 +85,8 @@ class Routed(Ticket, eq=False):
 
     def as_it_waits(self, now_s: float) -> Request:
         """The request; a long poll that was held waits for the seconds that are left."""
-        if not (self.is_late and self.wait_ends_s):
-            return self.request
-        left_s = max(0, ceil(self.wait_ends_s - now_s))
-        operation = msgspec.structs.replace(self.request.operation, wait_time_seconds=left_s)
-        return msgspec.structs.replace(self.request, operation=operation)
+        is_rest = self.is_late and self.wait_ends_s
+        return waiting_on(self.request, self.wait_ends_s - now_s) if is_rest else self.request
 
 
 def _not_allowed(request: Request) -> UnsupportedOperation:
@@ -202,6 +200,7 @@ class Retries:
         self._log = structlog.get_logger("forwarding")
 
     def __len__(self) -> int:
+        """Requests that wait to be tried again."""
         return sum(map(len, self.of_shard.values()))
 
     @property

@@ -84,6 +84,12 @@ class AppliedRows(FlushedRows):
         self._flushing_bytes = self._applied_bytes
         self._begin_flush(self.applied)
 
+    @property
+    def can_grow(self) -> bool:
+        """See `DurableStore.can_grow`."""
+        journal = self.replica.journal
+        return not journal.is_open or journal.log.spares.can_grow
+
     def give_back_space(self) -> None:
         """The disk is short: remove unused files of the log, and have the rows flushed, so that
         RocksDB can remove what was deleted."""
@@ -119,6 +125,10 @@ class AppliedRows(FlushedRows):
     def rows_fetched(self) -> None:
         """See `NeedsRows`: the shard opens the store anew, which puts the rows in place."""
         self._fail(StoreFailed("a checkpoint replaces the rows"))
+
+    def on_behind(self, leader: str) -> None:
+        """See `ReplicaOwner.on_behind`."""
+        self.replacement.begin()
 
     @property
     def log_start(self) -> int:

@@ -165,12 +165,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         self._was_full = not has_room
         return has_room
 
-    @property
-    def can_grow(self) -> bool:
-        """See `DurableStore.can_grow`."""
-        journal = self.replica.journal
-        return not journal.is_open or journal.log.spares.can_grow
-
     def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
         """See `Store.append`. What finds no room is proposed when there is some."""
         self._proposals.append(Proposal(body, queue_ids))
@@ -345,7 +339,3 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
             done(False)
         if was_leading and not self._is_over and self._leader is not None:
             self._leader.on_deposed()
-
-    @override
-    def on_behind(self, leader: str) -> None:
-        self.replacement.begin()

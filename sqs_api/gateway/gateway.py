@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
-from math import ceil
 from typing import Any
 
-import msgspec
 import structlog
 
 from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
@@ -49,7 +47,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, ReceiveMessage
 from visibility.contract.outcomes import Answer
 from visibility.rules.handing_out import NO_ROOM
-from visibility.rules.receive import wait_ms
+from visibility.rules.receive import wait_ms, waiting_on
 from visibility.state.waiters import Ticket
 
 
@@ -302,12 +300,10 @@ class Gateway:
     def go_on(self, exchange: Exchange, ticket: Ticket) -> None:
         """Take a request that began before its queue got other parts to these. A long poll waits
         there for the rest of its time."""
-        request, operation = ticket.request, exchange.operation
+        request, operation = ticket.request, ticket.request.operation
         if type(operation) is ReceiveMessage:
-            waited_s = self._monotonic_s() - exchange.started_s
-            left_s = max(0, ceil(wait_ms(operation, request.queue.settings) / 1000 - waited_s))
-            rest = msgspec.structs.replace(operation, wait_time_seconds=left_s)
-            request = msgspec.structs.replace(request, operation=rest)
+            wait_s = wait_ms(operation, request.queue.settings) / 1000
+            request = waiting_on(request, wait_s + exchange.started_s - self._monotonic_s())
         exchange.ticket = self._split.submit(request, exchange.on_answer, exchange)
 
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:

@@ -277,14 +277,12 @@ class ReplicaLog(Log):
         for segment in self._segments:
             last = self.last_index if segment is self._current else segment.last
             self.entries.find(segment, last)
-        self.start = self._first_known(applied)
-        """The Entry behind which the log can be shipped; earlier ones are only in the rows."""
-
-    def _first_known(self, applied: Position) -> Position:
         first = self.entries.first
         if first == 1:
-            return BEGINNING
-        return applied if applied.index == first - 1 else self.entries.position(first)
+            self.start = BEGINNING
+        else:
+            self.start = applied if applied.index == first - 1 else self.entries.position(first)
+        """The Entry behind which the log can be shipped; earlier ones are only in the rows."""
 
     # -- writing -----------------------------------------------------------------------------------
 
