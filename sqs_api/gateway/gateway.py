@@ -300,7 +300,7 @@ class Gateway:
     def go_on(self, exchange: Exchange, ticket: Ticket) -> None:
         """Take a request that began before its queue got other parts to these. A long poll waits
         there for the rest of its time."""
-        request, operation = ticket.request, ticket.request.operation
+        request, operation = ticket.request, exchange.operation
         if type(operation) is ReceiveMessage:
             wait_s = wait_ms(operation, request.queue.settings) / 1000
             request = waiting_on(request, wait_s + exchange.started_s - self._monotonic_s())
