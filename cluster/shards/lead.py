@@ -75,11 +75,9 @@ class Lead:
         parts: ShardParts,
         *,
         times: TurnTimes,
-        rebuilt: set[Damage],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """`state` is loaded from `rows`, which are those of the store. `rebuilt` is the damage for
-        which a reopening of the store rebuilt a queue: that is tried once."""
+        """`state` is loaded from `rows`, which are those of the store."""
         self._rows = rows
         self._state = state
         self._under_way: deque[UnderWay] = deque()
@@ -91,7 +89,6 @@ class Lead:
         self._entropy = parts.entropy
         self._archive = parts.archive
         self._times = times
-        self._rebuilt = rebuilt
         self._log = log
         self._answer_all = partial(answer_all, log)
         self._takes = Takes.ALL
@@ -102,7 +99,7 @@ class Lead:
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._alarm = Alarm(self._plan_turn)
         self._damage: Damage | None = None
-        """The next Turn gives way to a rebuild of the queue."""
+        """Damage that no event can avoid: the next Turn gives way to a rebuild of the queue."""
         self._shared = shared = store.shared
         """The store if other hosts have its log too; only then there are the next two."""
         self._batching = TurnBatching(self._run_turn, lone_waits=shared is not None)
@@ -239,8 +236,8 @@ class Lead:
         if self._batching.goes_on(len(self._inbox)):
             return
         self._is_planned = False
-        if self._damage is not None:
-            self._rebuild(self._damage)
+        damage, self._damage = self._damage, None
+        if damage is not None and self._owner.rebuilds(damage):
             return
         state = self._state
         now_ms = self._clock.now_ms()
@@ -269,7 +266,8 @@ class Lead:
         if decided.locks:
             self._owner.tell(News.LOCKS)
         if decided.damage is not None and self._shared is None:
-            self._meet(decided.damage)
+            self._damage = decided.damage
+            self._plan_turn()
         taken_s = self._clock.monotonic_s() - begun_s
         self._times.seconds.observe(taken_s)
         self._times.requests.observe(len(tickets) - len(decided.untaken))
@@ -286,21 +284,6 @@ class Lead:
             return tickets
         self._plan_turn()
         return [self._inbox.popleft() for _ in range(TURN_REQUESTS_MAX)]
-
-    def _meet(self, damage: Damage) -> None:
-        """Have the next opening rebuild a queue whose damage no event can avoid."""
-        self._log.error("damage_found", queue_id=damage.queue_id, reason=damage.reason)
-        self._damage = None if damage in self._rebuilt else damage
-        self._plan_turn()
-
-    def _rebuild(self, damage: Damage) -> None:
-        self._rebuilt.add(damage)
-        failure = StoreFailed(f"queue {damage.queue_id} is rebuilt: {damage.reason}")
-        try:
-            self._store.note_damage(*damage)
-        except StoreFailed as error:
-            failure = error
-        self._owner.on_failure(failure)
 
     # -- the Entry, and its answers ----------------------------------------------------------------
 
