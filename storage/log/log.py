@@ -10,7 +10,6 @@ one (`log_opening.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +32,7 @@ from storage.log.entry import (
 )
 from storage.log.header import HEADER_BYTES, Header
 from storage.log.log_entries import Got, LogEntries
-from storage.log.log_segments import Segment, Spares, write_header
+from storage.log.log_segments import Segment, SegmentsInUse, Spares, write_header
 
 
 class LogFailed(Exception):
@@ -74,7 +73,7 @@ class Log:
     """The log of one shard, open for writing; `open_log` makes it."""
 
     def __init__(self, opened: Opened) -> None:
-        disk, end, segments = opened.disk, opened.end, opened.segments
+        disk, end = opened.disk, opened.end
         self.folder = opened.folder
         self.log_id = opened.log_id
         self.term = opened.term
@@ -92,16 +91,12 @@ class Log:
         self.spares = opened.spares
         segment_bytes = self.spares.segment_bytes
         self._record_bytes_max = min(ENTRY_BYTES_MAX, segment_bytes - HEADER_BYTES)
-        self._segments = segments
-        """Those with Entries that are not released, the current one last."""
-        self._current = segments[-1]
+        self._segments = SegmentsInUse(opened.segments, self.spares)
+        self._current = opened.segments[-1]
+        """The last segment, which is written."""
         self._handle = self._current.handle
         self._offset = opened.offset
         """Invariant: a multiple of 8; nothing of this log lies behind it."""
-        self._unsynced = [self._current]
-        """Segments that may hold what is not synced, in order; always the current one."""
-        self._older_bytes = sum(segment.used for segment in segments[:-1])
-        """Bytes of Entries in segments before the current one."""
         self._syncs = 0
         """Under way in the sync lane."""
         self._on_closed: Callable[[], None] | None = None
@@ -155,38 +150,21 @@ class Log:
     def sync(self, done: Callable[[LogFailed | None], None]) -> None:
         """Make durable all that was appended so far; then call `done`, on the loop, in order."""
         reached = self.last_index
-        handles = [segment.handle for segment in self._unsynced]
+        handles = self._segments.unsynced_handles()
         self._syncs += 1
         self._disk.run(partial(self._sync_all, handles), partial(self._synced, reached, done))
         self.spares.want()
 
     def release(self, index: int) -> None:
         """The rows hold everything up to `index` durably: reuse segments without later Entries."""
-        kept = []
-        for segment in self._segments:
-            if segment is self._current or segment.last > index:
-                kept.append(segment)
-                continue
-            if segment in self._unsynced:
-                self._unsynced.remove(segment)
-            self._older_bytes -= segment.used
-            self.spares.release(segment)
-        self._segments = kept
-        self.spares.want()
+        self._segments.release(index)
 
     def _change_segment(self) -> None:
         """Go over to the next segment. The next sync that counts syncs the old one first."""
         try:
-            segment = self.spares.take()
+            segment = self._segments.begin_next(self.last_index, self._offset - HEADER_BYTES)
         except OSError as error:
             raise LogFull(f"cannot make another segment of the log: {error.strerror}") from error
-        old = self._current
-        old.last = self.last_index
-        old.used = self._offset - HEADER_BYTES
-        self._older_bytes += old.used
-        segment.first = self.last_index + 1
-        self._segments.append(segment)
-        self._unsynced.append(segment)
         self._current, self._handle, self._offset = segment, segment.handle, HEADER_BYTES
         header = Header(
             self.log_id,
@@ -216,8 +194,7 @@ class Log:
             self._fail("cannot sync the log", error)
         if self.failure is None:
             self.synced_index = max(self.synced_index, reached)
-            while self._unsynced[0] is not self._current and self._unsynced[0].last <= reached:
-                del self._unsynced[0]
+            self._segments.synced(reached)
         done(self.failure)
         self._close_if_idle()
 
@@ -236,7 +213,7 @@ class Log:
     @property
     def live_bytes(self) -> int:
         """Bytes of Entries in segments that are not released. The current one counts as a whole."""
-        return self._older_bytes + self._offset - HEADER_BYTES
+        return self._segments.older_bytes + self._offset - HEADER_BYTES
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -254,9 +231,7 @@ class Log:
         if self._on_closed is None or self._syncs:
             return
         closed, self._on_closed = self._on_closed, None
-        for segment in self._segments:
-            with suppress(OSError):  # a failed disk lets go of the file all the same
-                self._disk.close(segment.handle)
+        self._segments.close()
         self.spares.close(closed)
 
 
@@ -274,7 +249,7 @@ class ReplicaLog(Log):
         """Reads the segments; blocks. Raises OSError."""
         super().__init__(opened)
         self.entries = LogEntries(self._disk, self._seed)
-        for segment in self._segments:
+        for segment in self._segments.all:
             last = self.last_index if segment is self._current else segment.last
             self.entries.find(segment, last)
         first = self.entries.first
@@ -344,13 +319,10 @@ class ReplicaLog(Log):
 
     @override
     def release(self, index: int) -> None:
-        before = self._segments
-        super().release(index)
-        for segment in before:
-            if segment not in self._segments:
-                last = self.entries.remove(segment)
-                if last is not None and last.index > self.start.index:
-                    self.start = last
+        for segment in self._segments.release(index):
+            last = self.entries.remove(segment)
+            if last is not None and last.index > self.start.index:
+                self.start = last
 
     # -- reading -----------------------------------------------------------------------------------
 
