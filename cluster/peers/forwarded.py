@@ -55,7 +55,13 @@ from cluster.shards.shard import Shard
 from cluster.shards.turn_timing import TurnBatching
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition, Request
-from visibility.contract.operations import Operation
+from visibility.contract.operations import (
+    DeleteMessage,
+    Operation,
+    SendMessage,
+    SendMessageBatch,
+    SendMessageBatchRequestEntry,
+)
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
@@ -80,6 +86,7 @@ _decode_single = msgspec.msgpack.Decoder(list[bytes | Refused]).decode
 ANSWER_HEAD = Struct(">Q")
 _unpack_head, _HEAD_BYTES = REQUEST_HEAD.unpack_from, REQUEST_HEAD.size
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
+_SENT, _DELETED = SendMessage(), DeleteMessage()
 _DONE = _SAME_QUEUE + encode_answer(None)
 """The answer to many requests."""
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
@@ -253,19 +260,37 @@ def may_join(request: Request) -> bool:
     return not request.queue.settings.fifo  # whose leader needs the handle
 
 
+def as_sent(request: Request) -> Operation:
+    """A request's operation as the leader needs it: what it stores of a send are the sealed parts,
+    and what a delete is for stands in its part, too. An expired handle of a FIFO queue is named in
+    the refusal."""
+    operation = request.operation
+    if type(operation) is SendMessage:
+        delay_s = operation.delay_seconds
+        return _SENT if delay_s is None else SendMessage(delay_seconds=delay_s)
+    if type(operation) is DeleteMessage:
+        is_named = request.queue.settings.fifo
+        return DeleteMessage(receipt_handle=operation.receipt_handle) if is_named else _DELETED
+    if type(operation) is SendMessageBatch:
+        entries = [
+            SendMessageBatchRequestEntry(entry.id, delay_seconds=entry.delay_seconds)
+            for entry in operation.entries or ()
+        ]
+        return SendMessageBatch(entries=entries)
+    return operation
+
+
 class Gathered:
     """The requests of the last passes of the loop. Belongs to the event loop's thread."""
 
     def __init__(
         self,
-        as_sent: Callable[[Request], Operation],
         send: Callable[[str, bytes, Sequence[Routed]], None],
         send_alone: Callable[[Routed, str], None],
         give_up: Callable[[Routed, str], None],
     ) -> None:
-        """`as_sent` is a request's operation as the leader needs it; `send` sends a bundle to a
-        host; `give_up` answers a request that cannot be sent, for this reason."""
-        self._as_sent = as_sent
+        """`send` sends a bundle to a host; `give_up` answers a request that cannot be sent, for
+        this reason."""
         self._send = send
         self._send_alone = send_alone
         self._give_up = give_up
@@ -278,7 +303,7 @@ class Gathered:
     def add(self, host: str, ticket: Routed) -> None:
         """Send a request to this host, after this pass, or some passes later if more come."""
         request = ticket.request
-        context = encode_context(request, self._as_sent(request))
+        context = encode_context(request, as_sent(request))
         key = host, request.queue.shard, context
         self._count += 1
         if not self._tickets:

@@ -27,6 +27,7 @@ from cluster.peers.forwarded import (
     REQUEST_HEAD,
     VERSION,
     Gathered,
+    as_sent,
     decode_answers,
     decode_outcome,
     may_join,
@@ -54,12 +55,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import (
-    DeleteMessage,
-    Operation,
     ReceiveMessage,
-    SendMessage,
-    SendMessageBatch,
-    SendMessageBatchRequestEntry,
 )
 from visibility.contract.outcomes import Answer
 from visibility.rules.decided import NO_MESSAGES
@@ -106,7 +102,7 @@ class PeerRouter(Router):
         self.retries = Retries(settings, entropy, clock.monotonic_s, view, news, self._try)
         self._on_refusal = self._refused_here
         """Made once: a method is an object of its own each time that it is named."""
-        self._gathered = Gathered(_as_sent, self._send_all, self._send_alone, self.retries.give_up)
+        self._gathered = Gathered(self._send_all, self._send_alone, self.retries.give_up)
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
         self._log = structlog.get_logger("forwarding")
@@ -269,7 +265,7 @@ class PeerRouter(Router):
         timeout_s = self._settings.answer_s + max(0.0, ticket.wait_ends_s - now_s)
         if not ticket.body or (ticket.is_late and ticket.wait_ends_s):
             request = ticket.as_it_waits(now_s) if ticket.is_late else ticket.request
-            ticket.body = encode_request(request, _as_sent(request))
+            ticket.body = encode_request(request, as_sent(request))
         age_ms = ticket.age_of_retry_ms(now_s) if ticket.is_retry else 0
         head = REQUEST_HEAD.pack(ticket.request.queue.shard, age_ms)
         sent = link.request(head + ticket.body, partial(self._outcome, ticket, host), timeout_s)
@@ -403,26 +399,3 @@ class PeerRouter(Router):
     def _link_opened(self, host: str, channel: Channel) -> None:
         if channel is Channel.REQUESTS:
             self.retries.hurry_all()
-
-
-_SENT, _DELETED = SendMessage(), DeleteMessage()
-
-
-def _as_sent(request: Request) -> Operation:
-    """A request's operation as the leader needs it: what it stores of a send are the sealed parts,
-    and what a delete is for stands in its part, too. An expired handle of a FIFO queue is named in
-    the refusal."""
-    operation = request.operation
-    if type(operation) is SendMessage:
-        delay_s = operation.delay_seconds
-        return _SENT if delay_s is None else SendMessage(delay_seconds=delay_s)
-    if type(operation) is DeleteMessage:
-        is_named = request.queue.settings.fifo
-        return DeleteMessage(receipt_handle=operation.receipt_handle) if is_named else _DELETED
-    if type(operation) is SendMessageBatch:
-        entries = [
-            SendMessageBatchRequestEntry(entry.id, delay_seconds=entry.delay_seconds)
-            for entry in operation.entries or ()
-        ]
-        return SendMessageBatch(entries=entries)
-    return operation
