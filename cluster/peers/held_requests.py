@@ -171,7 +171,8 @@ class View(Protocol):
 
 
 class Retries:
-    """What becomes of requests that no leader has answered. Belongs to the event loop's thread."""
+    """Requests that no leader has answered: held, given up or undone. Belongs to the event loop's
+    thread."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class Diverged(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What an opening found and made."""
+    """The parts of a log that an opening found or made."""
 
     disk: Disk
     folder: Path
