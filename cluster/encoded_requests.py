@@ -8,6 +8,7 @@ host, a request reaches its shard unencoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -119,13 +120,6 @@ _ANSWERS: dict[bytes, type] = {
 }
 _PLAIN = frozenset(_ANSWERS.values()) - {_SentError}
 _HEADS = {kind: _head(kind) for kind in (*OPERATIONS, *_ANSWERS.values())}
-_decoders: dict[type, Callable[[bytes], Any]] = {}
-"""Of contexts by their operation's type and of answers by theirs; a decoder costs more than to
-decode with it."""
-_alike_decoders: dict[type, Callable[[bytes], Any]] = {}
-"""Of several answers of a type."""
-_request_decoders: dict[type, Callable[[bytes], Any]] = {}
-"""Of a request that follows a context, by the operation's type."""
 _IN_COMMON = frozenset({SendMessage, ReceiveMessage, DeleteMessage})
 """Operations that are often the same, as the leader needs them."""
 PART_IN_BUNDLE: Mapping[type, type] = {SendMessage: Content, DeleteMessage: Receipt}
@@ -169,19 +163,24 @@ def _sent(request: Request, operation: Operation) -> tuple[str, tuple[Any, ...],
 
 def encode_context(request: Request, operation: Operation) -> bytes:
     """The part that a request has in common with others, with its length."""
-    queue, kind = request.queue, type(operation)
-    made_of = (
-        queue,
-        request.caller,
-        request.dead_letter_queue,
-        request.destination,
-        request.targets,
-        operation if kind in _IN_COMMON else None,
-    )
+    queue, caller, dead_letter_queue = request.queue, request.caller, request.dead_letter_queue
+    destination, targets, kind = request.destination, request.targets, type(operation)
+    common = operation if kind in _IN_COMMON else None
+    made_of = queue, caller, dead_letter_queue, destination, targets, common
     key = queue.queue_id, kind
     known = _encoded.get(key)
     if known is None or known[0] != made_of:
-        known = made_of, _encoded_context(kind, *made_of)
+        context = _HEADS[kind] + _encode(
+            _SentContext(
+                _reference(queue),
+                caller,
+                None if dead_letter_queue is None else _reference(dead_letter_queue),
+                None if destination is None else _reference(destination),
+                targets,
+                common,
+            )
+        )
+        known = made_of, _CONTEXT.pack(len(context)) + context
         if len(known[1]) <= CONTEXT_BYTES_MAX:
             if len(_encoded) >= CONTEXTS_MAX:
                 _encoded.clear()
@@ -189,51 +188,38 @@ def encode_context(request: Request, operation: Operation) -> bytes:
     return known[1]
 
 
-def _encoded_context(
-    kind: type,
-    queue: QueueDefinition,
-    caller: Caller,
-    dead_letter_queue: QueueDefinition | None,
-    destination: QueueDefinition | None,
-    targets: tuple[str, ...] | None,
-    operation: Operation | None,
-) -> bytes:
-    context = _HEADS[kind] + _encode(
-        _SentContext(
-            _reference(queue),
-            caller,
-            None if dead_letter_queue is None else _reference(dead_letter_queue),
-            None if destination is None else _reference(destination),
-            targets,
-            operation,
-        )
-    )
-    return _CONTEXT.pack(len(context)) + context
-
-
 def decode_request(message: bytes, find: Find, at: int = 0) -> Request:
     """The request that begins there, with the definitions of this host. Raises DefinitionUnknown,
     MessageUnreadable."""
-    known, end = _known_context(message, at)
-    try:
-        sent = known.decode(message[end:])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MessageUnreadable(f"no request: {error}") from error
-    return _request(known.context, sent, *_definitions(known.context, find))
+    (context, decode), end = _known_context(message, at)
+    sent = _read(decode, message[end:], "request")
+    operation = context.operation or sent.operation
+    if operation is None:
+        raise MessageUnreadable("there is no operation")
+    parts: tuple[Any, ...] = sent.parts
+    if len(parts) != 1 or type(parts[0]) is not Content:
+        parts = tuple([part if type(part) is Content else _part(part) for part in parts])
+    queue, dead_letters, destination = _definitions(context, find)
+    return Request(
+        operation,
+        queue,
+        context.caller,
+        sent.request_id,
+        parts,
+        dead_letters,
+        destination,
+        context.targets,
+    )
 
 
 def decode_requests(message: bytes, find: Find, at: int = 0) -> list[Request]:
     """The same for several requests with one context."""
-    known, end = _known_context(message, at)
-    context = known.context
+    (context, _), end = _known_context(message, at)
     operation, caller, targets = context.operation, context.caller, context.targets
     decode = _decode_bundle.get(type(operation))
     if operation is None or decode is None:
         raise MessageUnreadable(f"{type(operation).__name__} comes by itself")
-    try:
-        sent = decode(message[end:])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MessageUnreadable(f"no requests: {error}") from error
+    sent = _read(decode, message[end:], "requests")
     if not sent:
         raise MessageUnreadable("there are no requests")
     queue, dead_letters, destination = _definitions(context, find)
@@ -264,31 +250,6 @@ def _definitions(
     )
 
 
-def _request(
-    context: _SentContext[Any],
-    sent: _SentRequest[Any],
-    queue: QueueDefinition,
-    dead_letter_queue: QueueDefinition | None,
-    destination: QueueDefinition | None,
-) -> Request:
-    operation = context.operation or sent.operation
-    if operation is None:
-        raise MessageUnreadable("there is no operation")
-    parts: tuple[Any, ...] = sent.parts
-    if len(parts) != 1 or type(parts[0]) is not Content:
-        parts = tuple([part if type(part) is Content else _part(part) for part in parts])
-    return Request(
-        operation,
-        queue,
-        context.caller,
-        sent.request_id,
-        parts,
-        dead_letter_queue,
-        destination,
-        context.targets,
-    )
-
-
 def _known_context(message: bytes, at: int) -> tuple[_Known, int]:
     """The context that begins there, and its end. Raises MessageUnreadable."""
     begin = at + _CONTEXT.size
@@ -303,11 +264,7 @@ def _known_context(message: bytes, at: int) -> tuple[_Known, int]:
 def _new_context(content: bytes) -> _Known:
     """A context that did not come lately. Raises MessageUnreadable."""
     kind, context = _decoded(content, _OPERATIONS, _SentContext)
-    decode = _request_decoders.get(kind)
-    if decode is None:
-        sent: Any = _SentRequest[kind]  # type: ignore[valid-type]
-        decode = _request_decoders[kind] = msgspec.msgpack.Decoder(sent).decode
-    found = _Known(context, decode)
+    found = _Known(context, _decoder(_SentRequest, kind))
     if len(content) <= CONTEXT_BYTES_MAX:
         if len(_contexts) >= CONTEXTS_MAX:
             _contexts.clear()
@@ -373,7 +330,7 @@ def encode_alike(answers: Sequence[Answer | QueueError]) -> bytes | None:
 
 def decode_alike(message: bytes, at: int = 0) -> list[Answer]:
     """Several answers of one kind. Raises MessageUnreadable."""
-    answers: list[Answer] = _decoded(message, _ANSWERS, list, at, _alike_decoders)[1]
+    answers: list[Answer] = _decoded(message, _ANSWERS, list, at)[1]
     return answers
 
 
@@ -395,21 +352,24 @@ def _error(name: str, text: str) -> QueueError | AuthError:
 
 
 def _decoded(
-    message: bytes,
-    kinds: Mapping[bytes, type],
-    sent: Any,
-    at: int = 0,
-    decoders: dict[type, Callable[[bytes], Any]] = _decoders,
+    message: bytes, kinds: Mapping[bytes, type], sent: Any, at: int = 0
 ) -> tuple[type, Any]:
     """The type whose name stands there, and the value after it, as `sent` of that type."""
     begin = at + 1 + message[at] if len(message) > at else at
     kind = kinds.get(message[at:begin])
     if kind is None:
         raise MessageUnreadable(f"there is no operation or answer {message[at + 1 : begin]!r}")
-    decode = decoders.get(kind)
-    if decode is None:
-        decode = decoders[kind] = msgspec.msgpack.Decoder(sent[kind]).decode
+    return kind, _read(_decoder(sent, kind), message[begin:], kind.__name__.lstrip("_"))
+
+
+@cache
+def _decoder(sent: Any, kind: type) -> Callable[[bytes], Any]:
+    """Decodes `sent` of a type. To make one costs more than to decode with it."""
+    return msgspec.msgpack.Decoder(sent[kind]).decode
+
+
+def _read(decode: Callable[[bytes], Any], encoded: bytes, what: str) -> Any:
     try:
-        return kind, decode(message[begin:])
+        return decode(encoded)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MessageUnreadable(f"no {kind.__name__.lstrip('_')}: {error}") from error
+        raise MessageUnreadable(f"no {what}: {error}") from error

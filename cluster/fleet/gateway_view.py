@@ -8,8 +8,8 @@ from itertools import count
 from typing_extensions import override
 
 from cluster.fleet.fleet_view import FleetView
-from cluster.peers.forwarded import Leaders
 from cluster.peers.peer_settings import Channel
+from cluster.peers.readiness import Leaders
 from cluster.peers.transport import Transport
 
 

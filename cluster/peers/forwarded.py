@@ -24,13 +24,11 @@ from functools import partial
 from itertools import repeat
 from operator import attrgetter, is_
 from struct import Struct
-from typing import Protocol
 
 import msgspec
 import structlog
 
 from auth.auth_errors import AuthError
-from cluster.catalog.catalog_records import QueueName
 from cluster.encoded_requests import (
     PART_IN_BUNDLE,
     DefinitionUnknown,
@@ -44,18 +42,26 @@ from cluster.encoded_requests import (
     encode_context,
     encode_requests,
 )
-from cluster.peers.held_requests import Routed
+from cluster.peers.held_requests import Routed, View
 from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Reason, Refusal, Refused
+from cluster.peers.readiness import Leaders
 from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.issued_ids import is_for_leaders
-from cluster.shards.lead import Lead, TurnBatching
+from cluster.shards.lead import Lead
 from cluster.shards.router import RefusalOf, takes_all
 from cluster.shards.shard import Shard
+from cluster.shards.turn_timing import TurnBatching
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition, Request
-from visibility.contract.operations import Operation
+from visibility.contract.operations import (
+    DeleteMessage,
+    Operation,
+    SendMessage,
+    SendMessageBatch,
+    SendMessageBatchRequestEntry,
+)
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
@@ -80,36 +86,10 @@ _decode_single = msgspec.msgpack.Decoder(list[bytes | Refused]).decode
 ANSWER_HEAD = Struct(">Q")
 _unpack_head, _HEAD_BYTES = REQUEST_HEAD.unpack_from, REQUEST_HEAD.size
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
+_SENT, _DELETED = SendMessage(), DeleteMessage()
 _DONE = _SAME_QUEUE + encode_answer(None)
 """The answer to many requests."""
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
-
-
-class Leaders(Protocol):
-    """The leader of each shard, as far as this host knows."""
-
-    def leader_of(self, shard: int) -> str | None:
-        """The host that leads it, None while there is none."""
-
-    def subscribe(self, on_change: Callable[[int], None]) -> None:
-        """Call back with each shard whose leader changed, on the event loop."""
-
-
-class View(Protocol):
-    """This host's definitions of queues."""
-
-    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
-        """The queue with this id, None if it was deleted."""
-
-    def find(self, name: QueueName) -> QueueDefinition | None:
-        """The queue of that name, None if there is none."""
-
-    def renewed(self, request: Request) -> Request | None:
-        """The same request with the definitions of now; None if its queue is gone."""
-
-    def when_caught_up(self, then: Callable[[], None]) -> None:
-        """Call back once, later, when the view shows all that was committed before this call, or
-        when that cannot be known in bounded time."""
 
 
 class ForwardedRequests:
@@ -202,7 +182,11 @@ class ForwardedRequests:
     def _submit(self, call: Call, shard: Shard, lead: Lead, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:
             outcome = self._outcome(shard, ticket.request, request, answer)
-            _pass_on(call, shard, ticket, answer, outcome)
+            if isinstance(outcome, Refused):
+                call.refuse(outcome.reason, outcome.detail)
+            elif not call.answer(outcome) and type(answer) is Deliveries and answer.leases:
+                # Messages that do not reach the other host are given back at once.
+                shard.submit(returning(ticket.request, answer), lambda answer: None)
 
         refused = self._refusal(request.operation)
         if refused is not None and not age_ms:
@@ -263,18 +247,6 @@ def _cancel(call: Call, shard: Shard, ticket: Ticket) -> None:
         call.answer(_NOTHING)
 
 
-def _pass_on(
-    call: Call, shard: Shard, ticket: Ticket, answer: Answer | QueueError, outcome: bytes | Refused
-) -> None:
-    """Send the answer; messages that do not reach the other host are given back at once."""
-    if isinstance(outcome, Refused):
-        call.refuse(outcome.reason, outcome.detail)
-        return
-    has_it = call.answer(outcome)
-    if not has_it and type(answer) is Deliveries and answer.leases:
-        shard.submit(returning(ticket.request, answer), lambda answer: None)
-
-
 # -- bundles ---------------------------------------------------------------------------------------
 
 
@@ -288,19 +260,37 @@ def may_join(request: Request) -> bool:
     return not request.queue.settings.fifo  # whose leader needs the handle
 
 
+def as_sent(request: Request) -> Operation:
+    """A request's operation as the leader needs it: what it stores of a send are the sealed parts,
+    and what a delete is for stands in its part, too. An expired handle of a FIFO queue is named in
+    the refusal."""
+    operation = request.operation
+    if type(operation) is SendMessage:
+        delay_s = operation.delay_seconds
+        return _SENT if delay_s is None else SendMessage(delay_seconds=delay_s)
+    if type(operation) is DeleteMessage:
+        is_named = request.queue.settings.fifo
+        return DeleteMessage(receipt_handle=operation.receipt_handle) if is_named else _DELETED
+    if type(operation) is SendMessageBatch:
+        entries = [
+            SendMessageBatchRequestEntry(entry.id, delay_seconds=entry.delay_seconds)
+            for entry in operation.entries or ()
+        ]
+        return SendMessageBatch(entries=entries)
+    return operation
+
+
 class Gathered:
     """The requests of the last passes of the loop. Belongs to the event loop's thread."""
 
     def __init__(
         self,
-        as_sent: Callable[[Request], Operation],
         send: Callable[[str, bytes, Sequence[Routed]], None],
         send_alone: Callable[[Routed, str], None],
         give_up: Callable[[Routed, str], None],
     ) -> None:
-        """`as_sent` is a request's operation as the leader needs it; `send` sends a bundle to a
-        host; `give_up` answers a request that cannot be sent, for this reason."""
-        self._as_sent = as_sent
+        """`send` sends a bundle to a host; `give_up` answers a request that cannot be sent, for
+        this reason."""
         self._send = send
         self._send_alone = send_alone
         self._give_up = give_up
@@ -313,7 +303,7 @@ class Gathered:
     def add(self, host: str, ticket: Routed) -> None:
         """Send a request to this host, after this pass, or some passes later if more come."""
         request = ticket.request
-        context = encode_context(request, self._as_sent(request))
+        context = encode_context(request, as_sent(request))
         key = host, request.queue.shard, context
         self._count += 1
         if not self._tickets:

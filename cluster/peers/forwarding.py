@@ -15,13 +15,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from math import ceil, inf
+from math import inf
 
-import msgspec
 import structlog
 from typing_extensions import override
 
-from cluster.catalog.catalog_records import name_of
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
 from cluster.peers.breaker import Pause
@@ -29,60 +27,40 @@ from cluster.peers.forwarded import (
     REQUEST_HEAD,
     VERSION,
     Gathered,
-    Leaders,
-    View,
+    as_sent,
     decode_answers,
     decode_outcome,
     may_join,
 )
-from cluster.peers.held_requests import HeldRequests, Routed, UndoneReceives
+from cluster.peers.held_requests import Retries, Routed, View
 from cluster.peers.peer_outcomes import (
-    Failure,
     NotSent,
     Outcome,
     Reason,
     Refusal,
     Refused,
-    may_have_happened,
-    may_retry,
 )
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.queue_news import QueueNews
-from cluster.peers.readiness import Readiness, Ready
+from cluster.peers.readiness import Leaders, Readiness, Ready
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided, answer_all
 from cluster.shards.lead import Lead
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import (
-    InternalError,
     Moved,
-    QueueDoesNotExist,
     QueueError,
     ServiceUnavailable,
-    UnsupportedOperation,
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import (
-    DeleteMessage,
-    Operation,
     ReceiveMessage,
-    SendMessage,
-    SendMessageBatch,
-    SendMessageBatchRequestEntry,
 )
 from visibility.contract.outcomes import Answer
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Room, Ticket
-
-
-def _not_allowed(request: Request) -> UnsupportedOperation:
-    """The refusal of what this process may not ask other hosts for."""
-    return UnsupportedOperation(
-        f"{type(request.operation).__name__} cannot be asked for through this gateway or host. "
-        f"Ask a host of the cluster that keeps queue {request.queue.name}."
-    )
 
 
 class PeerRouter(Router):
@@ -114,42 +92,30 @@ class PeerRouter(Router):
         super().__init__(shards, refusal)
         self.forwarded = 0
         """Requests that were sent to another host, each attempt."""
-        self.given_up = 0
-        """Requests that were answered ServiceUnavailable by this router."""
         self._host = transport.host
         self._transport = transport
         self._leaders = leaders
         self._shown_leader_of = shown_leader_of or leaders.leader_of
-        self._view = view
-        self._news = news
         self._settings = settings
         self._entropy = entropy
         self._monotonic_s = clock.monotonic_s
-        self._held = HeldRequests(settings, entropy, self._try)
-        self._undoing = UndoneReceives(settings, self._try)
+        self.retries = Retries(settings, entropy, clock.monotonic_s, view, news, self._try)
         self._on_refusal = self._refused_here
         """Made once: a method is an object of its own each time that it is named."""
-        self._gathered = Gathered(_as_sent, self._send_all, self._send_alone, self._give_up)
+        self._gathered = Gathered(self._send_all, self._send_alone, self.retries.give_up)
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
-        self._ends_s = inf
-        """Nothing is held after this time: the node stops."""
         self._log = structlog.get_logger("forwarding")
         self._readiness: Ready = readiness or Readiness(
             transport, leaders, self.shards, settings.hold_s, clock.monotonic_s
         )
-        leaders.subscribe(self._leader_changed)
+        leaders.subscribe(self.retries.hurry)
         transport.on_open.append(self._link_opened)
 
     @property
     @override
     def ready(self) -> bool:
         return self._readiness.is_ready
-
-    @property
-    def held(self) -> int:
-        """Requests that wait to be tried again."""
-        return len(self._held)
 
     @override
     def is_led_elsewhere(self, number: int) -> bool:
@@ -245,27 +211,26 @@ class PeerRouter(Router):
 
     def _try(self, ticket: Routed) -> None:
         """Pass a request on, or hold it."""
-        if ticket.is_cancelled or (ticket.wait_ends_s and self._ends_s < inf):
+        if ticket.is_cancelled or (ticket.wait_ends_s and self.retries.ends_s < inf):
             is_receive = type(ticket.request.operation) is ReceiveMessage
-            self._undoing.begin(ticket)
-            self._answer_later(ticket, NO_MESSAGES if is_receive else ServiceUnavailable())
+            self.retries.undo(ticket)
+            self.retries.answer_later(ticket, NO_MESSAGES if is_receive else ServiceUnavailable())
             return
         number = ticket.request.queue.shard
         shard = self.shards.get(number)
         if shard is not None and shard.ready:
             refused = self._refusal(ticket.request.operation)
             if refused is not None and not ticket.is_retry:
-                self._answer_later(ticket, refused)
+                self.retries.answer_later(ticket, refused)
                 return
-            request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
-            age_ms = self._age_ms(ticket) if ticket.is_retry else 0
-            decided = partial(self._decided_here, ticket)
+            decided, now_s = partial(self._decided_here, ticket), self._monotonic_s()
+            request, age_ms = ticket.as_it_waits(now_s), ticket.age_of_retry_ms(now_s)
             ticket.here = shard.submit(request, decided, age_ms, ticket.room)
             ticket.here.if_first = refused  # a retry is told what it did
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
         if host is None or host == self._host:
-            self._failed(ticket, NotSent(Refusal.NOT_LEADER))
+            self.retries.failed(ticket, NotSent(Refusal.NOT_LEADER))
         else:
             self._send(ticket, host)
 
@@ -287,46 +252,30 @@ class PeerRouter(Router):
             sent = link.request(bundle, outcome, self._settings.answer_s)
         if isinstance(sent, NotSent):
             for ticket in tickets:
-                self._failed(ticket, sent)
+                self.retries.failed(ticket, sent)
         else:
             self.forwarded += len(tickets)
 
     def _send_alone(self, ticket: Routed, host: str) -> None:
         link = self._transport.link(host, Channel.REQUESTS)
         if link is None:
-            self._failed(ticket, NotSent(Reason.NOT_CONNECTED))
+            self.retries.failed(ticket, NotSent(Reason.NOT_CONNECTED))
             return
-        timeout_s, age_ms = self._settings.answer_s, 0
-        if ticket.wait_ends_s:
-            timeout_s += max(0.0, ticket.wait_ends_s - self._monotonic_s())
+        now_s = self._monotonic_s()
+        timeout_s = self._settings.answer_s + max(0.0, ticket.wait_ends_s - now_s)
         if not ticket.body or (ticket.is_late and ticket.wait_ends_s):
-            request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
-            ticket.body = encode_request(request, _as_sent(request))
-        if ticket.is_retry:
-            age_ms = self._age_ms(ticket)
+            request = ticket.as_it_waits(now_s) if ticket.is_late else ticket.request
+            ticket.body = encode_request(request, as_sent(request))
+        age_ms = ticket.age_of_retry_ms(now_s) if ticket.is_retry else 0
         head = REQUEST_HEAD.pack(ticket.request.queue.shard, age_ms)
         sent = link.request(head + ticket.body, partial(self._outcome, ticket, host), timeout_s)
         if isinstance(sent, NotSent):
-            self._failed(ticket, sent)
+            self.retries.failed(ticket, sent)
         else:
             self.forwarded += 1
             ticket.link, ticket.call = link, sent
             if ticket.wait_ends_s:
                 self._polling.add(ticket)
-
-    def _age_ms(self, ticket: Routed) -> int:
-        """The age of a retry, rounded up; 0 for a request that was not decided yet."""
-        if not ticket.is_retry:
-            return 0
-        return int((self._monotonic_s() - ticket.begun_s) * 1000) + 1
-
-    def _as_it_waits(self, ticket: Routed) -> Request:
-        """The request; a long poll that was held waits for the seconds that are left."""
-        if not (ticket.is_late and ticket.wait_ends_s):
-            return ticket.request
-        left_s = max(0, ceil(ticket.wait_ends_s - self._monotonic_s()))
-        operation = msgspec.structs.replace(ticket.request.operation, wait_time_seconds=left_s)
-        return msgspec.structs.replace(ticket.request, operation=operation)
 
     async def ask_leader(self, request: Request) -> Answer:
         """Ask whoever leads, once etcd has what its shard knows. Raises ServiceUnavailable."""
@@ -339,17 +288,11 @@ class PeerRouter(Router):
             await asyncio.sleep(pause.next_s())
         return await self.ask(request)
 
-    @override
-    async def ask_here(self, request: Request) -> Answer:
-        if request.queue.shard not in self.shards:
-            raise ServiceUnavailable
-        return await super().ask_here(request)
-
     def give_back(self, request: Request, received: Ticket | None) -> None:
         """See `Router`. What came with a repeated answer is only given back by an undoing
         (rule 40)."""
         if isinstance(received, Routed) and received.is_retry:
-            self._undoing.begin(received)
+            self.retries.undo(received)
         else:
             super().give_back(request, received)
 
@@ -369,26 +312,26 @@ class PeerRouter(Router):
             is_receive = type(ticket.request.operation) is ReceiveMessage
             if is_receive and ticket.link.cancel(ticket.call):
                 self._polling.discard(ticket)
-                self._undoing.begin(ticket)
+                self.retries.undo(ticket)
                 return True
             return False
-        if not self._held.remove(ticket):
+        if not self.retries.remove(ticket):
             return False
-        self._undoing.begin(ticket)
+        self.retries.undo(ticket)
         return True
 
     def end_waiting(self) -> None:
         """See `Router`. Requests are held a little longer: this host may just have handed over."""
         super().end_waiting()
-        self._ends_s = self._monotonic_s() + self._settings.stopping_hold_s
+        self.retries.ends_s = self._monotonic_s() + self._settings.stopping_hold_s
         for ticket in list(self._polling):
             ticket.is_cancelled = True
             assert ticket.link is not None
             if ticket.link.cancel(ticket.call):
                 self._polling.discard(ticket)
-                self._undoing.begin(ticket)
-                self._answer_later(ticket, NO_MESSAGES)
-        self._held.hurry_all()
+                self.retries.undo(ticket)
+                self.retries.answer_later(ticket, NO_MESSAGES)
+        self.retries.hurry_all()
 
     # -- up ----------------------------------------------------------------------------------------
 
@@ -400,12 +343,12 @@ class PeerRouter(Router):
     def _decided(self, ticket: Routed, request: Request, answer: Answer | QueueError) -> None:
         """`request` is what became of it while it waited."""
         if isinstance(answer, NotDecided):
-            self._failed(ticket, Refused(Refusal.NOT_LEADER))
+            self.retries.failed(ticket, Refused(Refusal.NOT_LEADER))
         elif type(answer) is ServiceUnavailable and not self.leads(request.queue.shard):
-            self._failed(ticket, Refused(Refusal.LEADERSHIP_LOST))
+            self.retries.failed(ticket, Refused(Refusal.LEADERSHIP_LOST))
         else:
             ticket.request = request  # a purge may have given the queue another id
-            self._answer(ticket, answer)
+            self.retries.answer(ticket, answer)
 
     def _outcomes(self, tickets: Sequence[Routed], host: str, outcome: Outcome) -> None:
         """A peer answered a bundle, or did not."""
@@ -416,22 +359,17 @@ class PeerRouter(Router):
                 alike, each = decode_answers(outcome, len(tickets))
             except MessageUnreadable as error:
                 for ticket in tickets:
-                    self._unreadable(ticket, host, error)
+                    self.retries.unreadable(ticket, host, error)
                 return
         if alike:
-            if self._held.of_shard:
-                self._held.got_through(tickets[0].request.queue.shard)
+            if self.retries.of_shard:
+                self.retries.got_through(tickets[0].request.queue.shard)
             answer_all(self._log, zip(tickets, alike, strict=True))
             return
         loop = asyncio.get_running_loop()
         for ticket, outcome_of_it in zip(tickets, each, strict=True):
             # Each in a call of its own, so that a bug in one does not keep others waiting.
             loop.call_soon(self._outcome, ticket, host, outcome_of_it)
-
-    def _unreadable(self, ticket: Routed, host: str, error: MessageUnreadable) -> None:
-        self._log.error("answer_unreadable", peer=host, error=str(error))
-        ticket.is_retry = True
-        self._answer(ticket, InternalError())
 
     def _outcome(self, ticket: Routed, host: str, outcome: Outcome) -> None:
         """A peer answered, or did not."""
@@ -442,141 +380,22 @@ class PeerRouter(Router):
             if isinstance(outcome, Refused) and outcome.reason == Refusal.NOT_LEADER:
                 if not ticket.is_hinted and outcome.detail not in (host, self._host):
                     ticket.is_hinted, ticket.hint = True, outcome.detail
-            self._failed(ticket, outcome, host)
+            self.retries.failed(ticket, outcome, host)
             return
-        if self._held.of_shard:
-            self._held.got_through(ticket.request.queue.shard)
+        if self.retries.of_shard:
+            self.retries.got_through(ticket.request.queue.shard)
         try:
             queue_id, answer = decode_outcome(outcome)
         except MessageUnreadable as error:
-            self._unreadable(ticket, host, error)
+            self.retries.unreadable(ticket, host, error)
             return
-        if type(answer) is Moved and self._news is not None and self._news.is_behind:
-            self._look(host, ticket, partial(self._answer, ticket, answer))
-        elif not queue_id:
-            self._answer(ticket, answer)
-        elif self._view.queue_of_id(queue_id) is None:
-            self._look(host, ticket, partial(self._answer_from, ticket, queue_id, answer))
+        if queue_id or type(answer) is Moved:
+            self.retries.answer_when_known(ticket, host, queue_id, answer)
+        elif isinstance(answer, QueueError):
+            self.retries.answer(ticket, answer)
         else:
-            self._answer_from(ticket, queue_id, answer)
-
-    def _answer_from(self, ticket: Routed, queue_id: int, answer: Answer | QueueError) -> None:
-        """Answer for the queue that continues a purged one."""
-        queue = self._view.queue_of_id(queue_id)
-        if queue is None:
-            ticket.is_retry = True
-            self._give_up(ticket, Refusal.DEFINITION_UNKNOWN)
-        else:
-            ticket.request = msgspec.structs.replace(ticket.request, queue=queue)
-            self._answer(ticket, answer)
-
-    def _answer(self, ticket: Routed, answer: Answer | QueueError) -> None:
-        if isinstance(answer, QueueError):
-            self._undoing.begin(ticket)
-        ticket.on_answer(answer)
-
-    # -- again -------------------------------------------------------------------------------------
-
-    def _failed(self, ticket: Routed, failure: Failure, host: str = "") -> None:
-        """Hold a request that may be tried again, or answer it; `host` is the one that refused
-        it."""
-        if may_have_happened(failure):
-            ticket.is_retry = True
-        if failure.reason == Refusal.NOT_ALLOWED:
-            self._answer_later(ticket, _not_allowed(ticket.request))
-        elif not may_retry(failure):
-            self._give_up(ticket, failure.reason)
-        elif failure.reason == Refusal.DEFINITION_UNKNOWN:
-            if ticket.is_redone:
-                self._give_up(ticket, failure.reason)
-            else:
-                ticket.is_redone = True
-                self._look(host, ticket, partial(self._redo, ticket))
-        elif self._monotonic_s() >= min(ticket.give_up_s, self._ends_s):
-            self._give_up(ticket, failure.reason)
-        elif ticket.is_offered and not (ticket.is_retry or ticket.hint):
-            self._answer_later(ticket, NotDecided())
-        elif ticket.is_other and self._held.is_full:
-            self._give_up(ticket, failure.reason)
-        elif ticket.hint:
-            asyncio.get_running_loop().call_soon(self._try, ticket)
-        else:
-            self._held.add(ticket)
-
-    def _look(self, host: str, ticket: Routed, then: Callable[[], None]) -> None:
-        """Call back when the view has the latest news of the queues of a request that this host
-        had."""
-        if self._news is None:
-            self._view.when_caught_up(then)
-        else:
-            self._news.ask(host, ticket.request, then)
-
-    def _redo(self, ticket: Routed) -> None:
-        """Try again with the definitions of now."""
-        renewed = self._view.renewed(ticket.request)
-        if renewed is None:
-            self._gone(ticket)
-        else:
-            ticket.request, ticket.body = renewed, b""
-            self._try(ticket)
-
-    def _gone(self, ticket: Routed) -> None:
-        """Answer a request for a queue, or a part of one, that is not there any more."""
-        queue = ticket.request.queue
-        found = self._view.find(name_of(queue))
-        if found is None:
-            self._answer(ticket, QueueDoesNotExist())
-        elif ticket.is_retry or not found.is_same_queue(queue):
-            # It may have been decided there, or was made for a queue that had the name before.
-            self._give_up(ticket, Refusal.DEFINITION_UNKNOWN)
-        elif queue.parts:
-            self._answer(ticket, QueueDoesNotExist())  # whoever asks a part knows the others
-        else:
-            self._answer(ticket, Moved())
-
-    def _give_up(self, ticket: Routed, reason: str) -> None:
-        self.given_up += 1
-        request = ticket.request
-        self._log.warning(
-            "request_given_up",
-            request_id=request.request_id,
-            shard=request.queue.shard,
-            operation=type(request.operation).__name__,
-            reason=reason,
-        )
-        self._undoing.begin(ticket)
-        self._answer_later(ticket, ServiceUnavailable())
-
-    def _answer_later(self, ticket: Routed, answer: Answer | QueueError) -> None:
-        """Never from within `submit`."""
-        asyncio.get_running_loop().call_soon(ticket.on_answer, answer)
-
-    def _leader_changed(self, number: int) -> None:
-        self._held.hurry(number)
+            ticket.on_answer(answer)
 
     def _link_opened(self, host: str, channel: Channel) -> None:
         if channel is Channel.REQUESTS:
-            self._held.hurry_all()
-
-
-_SENT, _DELETED = SendMessage(), DeleteMessage()
-
-
-def _as_sent(request: Request) -> Operation:
-    """A request's operation as the leader needs it: what it stores of a send are the sealed parts,
-    and what a delete is for stands in its part, too. An expired handle of a FIFO queue is named in
-    the refusal."""
-    operation = request.operation
-    if type(operation) is SendMessage:
-        delay_s = operation.delay_seconds
-        return _SENT if delay_s is None else SendMessage(delay_seconds=delay_s)
-    if type(operation) is DeleteMessage:
-        is_named = request.queue.settings.fifo
-        return DeleteMessage(receipt_handle=operation.receipt_handle) if is_named else _DELETED
-    if type(operation) is SendMessageBatch:
-        entries = [
-            SendMessageBatchRequestEntry(entry.id, delay_seconds=entry.delay_seconds)
-            for entry in operation.entries or ()
-        ]
-        return SendMessageBatch(entries=entries)
-    return operation
+            self.retries.hurry_all()

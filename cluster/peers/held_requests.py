@@ -1,22 +1,39 @@
-"""Requests of a router that are tried again: those that are held, and receives to be undone."""
+"""Requests of a router that no leader answered: held and tried again, given up, or undone."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import Protocol
 
 import msgspec
 import structlog
 
+from cluster.catalog.catalog_records import QueueName, name_of
 from cluster.clock import Entropy
+from cluster.encoded_requests import MessageUnreadable
 from cluster.peers.breaker import Pause
 from cluster.peers.link import Link
+from cluster.peers.peer_outcomes import Failure, Refusal, may_have_happened, may_retry
 from cluster.peers.peer_settings import ForwardingSettings
-from visibility.contract.errors import QueueError
+from cluster.peers.queue_news import QueueNews
+from cluster.shards.answers import NotDecided
+from visibility.contract.errors import (
+    InternalError,
+    Moved,
+    QueueDoesNotExist,
+    QueueError,
+    ServiceUnavailable,
+    UnsupportedOperation,
+)
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer
 from visibility.rules.acknowledge import UndoReceive
+from visibility.rules.receive import waiting_on
 from visibility.state.waiters import Ticket
 
 _AT_ONCE = 512
@@ -61,6 +78,23 @@ class Routed(Ticket, eq=False):
     def is_other(self) -> bool:
         """True for a request of a client that is no long poll."""
         return not (self.wait_ends_s or self.undoes)
+
+    def age_of_retry_ms(self, now_s: float) -> int:
+        """The age of a retry, rounded up; 0 for a request that was not decided yet."""
+        return int((now_s - self.begun_s) * 1000) + 1 if self.is_retry else 0
+
+    def as_it_waits(self, now_s: float) -> Request:
+        """The request; a long poll that was held waits for the seconds that are left."""
+        is_rest = self.is_late and self.wait_ends_s
+        return waiting_on(self.request, self.wait_ends_s - now_s) if is_rest else self.request
+
+
+def _not_allowed(request: Request) -> UnsupportedOperation:
+    """The refusal of what this process may not ask other hosts for."""
+    return UnsupportedOperation(
+        f"{type(request.operation).__name__} cannot be asked for through this gateway or host. "
+        f"Ask a host of the cluster that keeps queue {request.queue.name}."
+    )
 
 
 class _OfShard:
@@ -119,27 +153,63 @@ class _OfShard:
             loop.call_soon(self._try_some)
 
 
-class HeldRequests:
-    """Belongs to the event loop's thread."""
+class View(Protocol):
+    """This host's definitions of queues."""
+
+    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
+        """The queue with this id, None if it was deleted."""
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """The queue of that name, None if there is none."""
+
+    def renewed(self, request: Request) -> Request | None:
+        """The same request with the definitions of now; None if its queue is gone."""
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """Call back once, later, when the view shows all that was committed before this call, or
+        when that cannot be known in bounded time."""
+
+
+class Retries:
+    """Requests that no leader has answered: held, given up or undone. Belongs to the event loop's
+    thread."""
 
     def __init__(
-        self, settings: ForwardingSettings, entropy: Entropy, try_again: Callable[[Routed], None]
+        self,
+        settings: ForwardingSettings,
+        entropy: Entropy,
+        monotonic_s: Callable[[], float],
+        view: View,
+        news: QueueNews | None,
+        try_again: Callable[[Routed], None],
     ) -> None:
+        """`news` brings the view changes of queues that it missed."""
+        self.given_up = 0
+        """Requests that were answered ServiceUnavailable."""
+        self.ends_s = inf
+        """Nothing is held after this time: the node stops."""
+        self.of_shard: dict[int, _OfShard] = {}
+        """Held requests; empty until the first one is."""
         self._settings = settings
         self._entropy = entropy
+        self._monotonic_s = monotonic_s
+        self._view = view
+        self._news = news
         self._try_again = try_again
-        self.of_shard: dict[int, _OfShard] = {}
-        """Empty until the first request is held."""
+        self._undoing = 0
+        """Receives that are being undone."""
+        self._log = structlog.get_logger("forwarding")
 
     def __len__(self) -> int:
+        """Requests that wait to be tried again."""
         return sum(map(len, self.of_shard.values()))
 
     @property
-    def is_full(self) -> bool:
+    def _is_full(self) -> bool:
         """True if no more requests may be held. The gateway bounds long polls."""
         return sum(held.others for held in self.of_shard.values()) >= self._settings.held_max
 
-    def add(self, ticket: Routed) -> None:
+    def _hold(self, ticket: Routed) -> None:
         """Hold a request until after its shard's next pause."""
         ticket.is_late, ticket.is_hinted = True, False
         number = ticket.request.queue.shard
@@ -171,26 +241,127 @@ class HeldRequests:
         for held in self.of_shard.values():
             held.hurry()
 
+    # -- what becomes of a request -----------------------------------------------------------------
 
-class UndoneReceives:
-    """Receives that may have been decided although nobody gets their messages. Belongs to the
-    event loop's thread."""
+    def failed(self, ticket: Routed, failure: Failure, host: str = "") -> None:
+        """Hold a request that may be tried again, or answer it; `host` is the one that refused
+        it."""
+        if may_have_happened(failure):
+            ticket.is_retry = True
+        if failure.reason == Refusal.NOT_ALLOWED:
+            self.answer_later(ticket, _not_allowed(ticket.request))
+        elif not may_retry(failure):
+            self.give_up(ticket, failure.reason)
+        elif failure.reason == Refusal.DEFINITION_UNKNOWN:
+            if ticket.is_redone:
+                self.give_up(ticket, failure.reason)
+            else:
+                ticket.is_redone = True
+                self._look(host, ticket, partial(self._redo, ticket))
+        elif self._monotonic_s() >= min(ticket.give_up_s, self.ends_s):
+            self.give_up(ticket, failure.reason)
+        elif ticket.is_offered and not (ticket.is_retry or ticket.hint):
+            self.answer_later(ticket, NotDecided())
+        elif ticket.is_other and self._is_full:
+            self.give_up(ticket, failure.reason)
+        elif ticket.hint:
+            asyncio.get_running_loop().call_soon(self._try_again, ticket)
+        else:
+            self._hold(ticket)
 
-    def __init__(self, settings: ForwardingSettings, submit: Callable[[Routed], None]) -> None:
-        self._settings = settings
-        self._submit = submit
-        self._under_way = 0
-        self._log = structlog.get_logger("forwarding")
+    def _look(self, host: str, ticket: Routed, then: Callable[[], None]) -> None:
+        """Call back when the view has the latest news of the queues of a request that this host
+        had."""
+        if self._news is None:
+            self._view.when_caught_up(then)
+        else:
+            self._news.ask(host, ticket.request, then)
 
-    def begin(self, ticket: Routed) -> None:
+    def _redo(self, ticket: Routed) -> None:
+        """Try again with the definitions of now."""
+        renewed = self._view.renewed(ticket.request)
+        if renewed is None:
+            self._gone(ticket)
+        else:
+            ticket.request, ticket.body = renewed, b""
+            self._try_again(ticket)
+
+    def _gone(self, ticket: Routed) -> None:
+        """Answer a request for a queue, or a part of one, that is not there any more."""
+        queue = ticket.request.queue
+        found = self._view.find(name_of(queue))
+        if found is None:
+            self.answer(ticket, QueueDoesNotExist())
+        elif ticket.is_retry or not found.is_same_queue(queue):
+            # It may have been decided there, or was made for a queue that had the name before.
+            self.give_up(ticket, Refusal.DEFINITION_UNKNOWN)
+        elif queue.parts:
+            self.answer(ticket, QueueDoesNotExist())  # whoever asks a part knows the others
+        else:
+            self.answer(ticket, Moved())
+
+    def give_up(self, ticket: Routed, reason: str) -> None:
+        """Answer that the service is not available."""
+        self.given_up += 1
+        request = ticket.request
+        self._log.warning(
+            "request_given_up",
+            request_id=request.request_id,
+            shard=request.queue.shard,
+            operation=type(request.operation).__name__,
+            reason=reason,
+        )
+        self.undo(ticket)
+        self.answer_later(ticket, ServiceUnavailable())
+
+    def answer_later(self, ticket: Routed, answer: Answer | QueueError) -> None:
+        """Answer, but never from within `submit`."""
+        asyncio.get_running_loop().call_soon(ticket.on_answer, answer)
+
+    def unreadable(self, ticket: Routed, host: str, error: MessageUnreadable) -> None:
+        """Answer for a host whose answer cannot be read."""
+        self._log.error("answer_unreadable", peer=host, error=str(error))
+        ticket.is_retry = True
+        self.answer(ticket, InternalError())
+
+    def answer_when_known(
+        self, ticket: Routed, host: str, queue_id: int, answer: Answer | QueueError
+    ) -> None:
+        """Answer for that queue, which continues a purged one, or with news of a queue's parts,
+        once the view shows them."""
+        if type(answer) is Moved and self._news is not None and self._news.is_behind:
+            self._look(host, ticket, partial(self.answer, ticket, answer))
+        elif not queue_id:
+            self.answer(ticket, answer)
+        elif self._view.queue_of_id(queue_id) is None:
+            self._look(host, ticket, partial(self._answer_from, ticket, queue_id, answer))
+        else:
+            self._answer_from(ticket, queue_id, answer)
+
+    def _answer_from(self, ticket: Routed, queue_id: int, answer: Answer | QueueError) -> None:
+        queue = self._view.queue_of_id(queue_id)
+        if queue is None:
+            ticket.is_retry = True
+            self.give_up(ticket, Refusal.DEFINITION_UNKNOWN)
+        else:
+            ticket.request = msgspec.structs.replace(ticket.request, queue=queue)
+            self.answer(ticket, answer)
+
+    def answer(self, ticket: Routed, answer: Answer | QueueError) -> None:
+        """Answer; a receive that gets an error is undone."""
+        if isinstance(answer, QueueError):
+            self.undo(ticket)
+        ticket.on_answer(answer)
+
+    def undo(self, ticket: Routed) -> None:
         """Have a request undone, if it is a receive that may have been decided."""
         request = ticket.request
         if not ticket.is_retry or type(request.operation) is not ReceiveMessage:
             return
-        if self._under_way >= self._settings.held_max:
+        if self._undoing >= self._settings.held_max:
             self._log.warning("receive_not_undone", request_id=request.request_id)
             return
-        self._under_way += 1
+        self._undoing += 1
         undo = Routed(
             msgspec.structs.replace(request, operation=UndoReceive(), dead_letter_queue=None),
             self._undone,
@@ -199,7 +370,7 @@ class UndoneReceives:
             is_retry=True,
             undoes=True,
         )
-        asyncio.get_running_loop().call_soon(self._submit, undo)
+        asyncio.get_running_loop().call_soon(self._try_again, undo)
 
     def _undone(self, answer: Answer | QueueError) -> None:
-        self._under_way -= 1
+        self._undoing -= 1

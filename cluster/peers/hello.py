@@ -116,6 +116,18 @@ def agreed(
     return _refused_for_log(own, theirs) or max(common)
 
 
+def welcomed(own: Hello, body: bytes, names: frozenset[str], place: Place) -> Welcome | Refused:
+    """The other side's Welcome, or the reason not to speak; `place` is that of the host that is
+    meant. Raises HandshakeUnreadable."""
+    welcome = decode(body, Welcome)
+    version = agreed(own, welcome.hello, names, lambda host: place if host == own.to else None)
+    if isinstance(version, Refused):
+        return version
+    if welcome.version not in own.versions:
+        return Refused(Reason.NO_COMMON_VERSION, f"version {welcome.version}")
+    return welcome
+
+
 def _refused_for_log(own: Hello, theirs: Hello) -> Refused | None:
     """Entries of another log are never adopted; requests may cross all the same."""
     if own.channel != Channel.REPLICATION:

@@ -25,6 +25,7 @@ from cluster.peers.hello import (
     decode,
     decode_refusal,
     encode,
+    welcomed,
 )
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
 from cluster.peers.peer_settings import PeerSettings
@@ -172,7 +173,7 @@ class Link:
     def _received_rarely(self, kind: int, number: int, body: bytes) -> None:
         """Refusals and the handshake."""
         if self.peer is None and kind == Kind.WELCOME:
-            self._be_welcomed(decode(body, Welcome))
+            self._be_welcomed(body)
         elif kind != Kind.REFUSED:
             raise BadFrame(f"a frame of kind {kind} is not expected")
         elif self.peer is not None:
@@ -180,23 +181,14 @@ class Link:
         else:
             self._refused(decode_refusal(body))
 
-    def _be_welcomed(self, welcome: Welcome) -> None:
-        theirs = welcome.hello
-        version = agreed(self._hello, theirs, self.wire.names, self._place_of)
-        if isinstance(version, Refused):
-            self._refused(version)
+    def _be_welcomed(self, body: bytes) -> None:
+        welcome = welcomed(self._hello, body, self.wire.names, self._place)
+        if isinstance(welcome, Refused):
+            self._refused(welcome)
             return
-        if welcome.version not in self._hello.versions:
-            self._refused(Refused(Reason.NO_COMMON_VERSION, f"version {welcome.version}"))
-            return
-        self.version = welcome.version
-        self.peer = theirs
-        self.is_open = True
+        self.version, self.peer, self.is_open = welcome.version, welcome.hello, True
         self.wire.allow_large_frames()
         self.welcomed.set_result(None)
-
-    def _place_of(self, host: str) -> Place | None:
-        return self._place if host == self._hello.to else None
 
     def _refused(self, refusal: Refused) -> None:
         if not self.welcomed.done():

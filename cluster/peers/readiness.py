@@ -10,9 +10,18 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Protocol
 
-from cluster.peers.forwarded import Leaders
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
+
+
+class Leaders(Protocol):
+    """The leader of each shard, as far as this host knows."""
+
+    def leader_of(self, shard: int) -> str | None:
+        """The host that leads it, None while there is none."""
+
+    def subscribe(self, on_change: Callable[[int], None]) -> None:
+        """Call back with each shard whose leader changed, on the event loop."""
 
 
 class Ready(Protocol):

@@ -1,19 +1,23 @@
-"""AppliedRows: the rows behind a replica's log: what they have, their flushes, and their damage."""
+"""AppliedRows: the rows behind a replica's log: what they have, their flushes, their damage, and
+how they are closed."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from typing_extensions import override
 
 from cluster.peers.log_retention import LogRetention
-from cluster.replication.replacement import DamagedRows
+from cluster.replication.contract import ReplicaReport
+from cluster.replication.replacement import DamagedRows, Replacement
 from cluster.replication.replica import Replica
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Leader, RowStore, StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.healing.rebuild import Healed
-from storage.log import Position
+from storage.log import Disk, Position
 from visibility.rows.row_changes import Ops
 
 
@@ -21,18 +25,22 @@ class AppliedRows(FlushedRows):
     """The part of a `ReplicatedStore` behind the commit. Belongs to the event loop's thread."""
 
     replica: Replica
+    replacement: Replacement
     damaged: DamagedRows
 
     def __init__(
         self,
         rows: RowStore,
+        disk: Disk,
         options: StoreOptions,
         *,
         applied: Position,
         has_much_space: Callable[[], bool],
+        on_closing: Callable[[], object],
     ) -> None:
         """`applied` is the Entry that the rows are as of. `has_much_space` is that of
-        `LogRetention`."""
+        `LogRetention`. `on_closing` is called before the replica goes: no message may reach it
+        afterwards."""
         super().__init__(rows, options)
         self.holds = LogRetention(options.monotonic_s, has_much_space)
         self.applied = applied
@@ -44,6 +52,12 @@ class AppliedRows(FlushedRows):
         """Bytes of Entries: applied since the opening, of them durable, and once the flush under
         way has ended."""
         self._has_failed = self._is_over = False
+        self._disk = disk
+        self._on_closing = on_closing
+        self._timer: asyncio.Handle | None = None
+        """Of the replica's next tick."""
+        self._stopped: asyncio.Future[None] | None = None
+        """Done when the replica has let go of its files."""
 
     def _has_applied(self, position: Position, ops: Ops, size: int) -> None:
         self.applied = position
@@ -70,12 +84,18 @@ class AppliedRows(FlushedRows):
         self._flushing_bytes = self._applied_bytes
         self._begin_flush(self.applied)
 
+    @property
+    def can_grow(self) -> bool:
+        """See `DurableStore.can_grow`."""
+        journal = self.replica.journal
+        return not journal.is_open or journal.log.spares.can_grow
+
     def give_back_space(self) -> None:
         """The disk is short: remove unused files of the log, and have the rows flushed, so that
         RocksDB can remove what was deleted."""
         if self._is_over or self._has_failed or not self.replica.journal.is_open:
             return
-        self.replica.log.give_back()
+        self.replica.log.spares.give_back()
         if self.unflushed_rows and self._flushing is None:
             self._flush_applied()
         self._check_files_later()  # a compaction may have left files
@@ -93,7 +113,7 @@ class AppliedRows(FlushedRows):
             log = self.replica.log
             if not self.replica.is_whole:  # the rows that are fetched must reach this log
                 self.holds.hold(self.replica.name, log.start.index)
-            self.replica.release(self.holds.limit(reached.index, log.bytes_above))
+            self.replica.release(self.holds.limit(reached.index, log.entries.bytes_above))
 
     # -- damage, and rows of another host ----------------------------------------------------------
 
@@ -105,6 +125,10 @@ class AppliedRows(FlushedRows):
     def rows_fetched(self) -> None:
         """See `NeedsRows`: the shard opens the store anew, which puts the rows in place."""
         self._fail(StoreFailed("a checkpoint replaces the rows"))
+
+    def on_behind(self, leader: str) -> None:
+        """See `ReplicaOwner.on_behind`."""
+        self.replacement.begin()
 
     @property
     def log_start(self) -> int:
@@ -125,3 +149,67 @@ class AppliedRows(FlushedRows):
             self.damaged.met(self.replica, "a queue cannot be loaded")
             raise StoreFailed("rows are damaged: another host leads")
         return await super().heal(known)
+
+    # -- looking in --------------------------------------------------------------------------------
+
+    def report(self) -> ReplicaReport:
+        """The replica's present state."""
+        replica = self.replica
+        promise = replica.journal.promise
+        return ReplicaReport(
+            role=replica.role,
+            replica_id=replica.replica_id,
+            term=promise.term,
+            leader_id=promise.leader,
+            is_voter=replica.replica_id in promise.voters,
+            commit=replica.commit,
+            applied=self.applied.index,
+            last_index=replica.log.last_index if replica.journal.is_open else 0,
+            needs_checkpoint=replica.needs_checkpoint,
+            damage=replica.damage,
+            has_no_good_copy=self.damaged.has_no_good_copy,
+            peers=replica.peer_reports(),
+            replication=self._options.replication,
+            is_changing_voters=replica.is_changing_voters,
+        )
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def cut_off(self) -> None:
+        """Do nothing more: neither the shard nor the rows hear of the replica."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def close(self) -> None:
+        """See `Store.close`. A leader hands over at once."""
+        self._end()
+        await self._end_flushes()
+        try:
+            await self._options.in_thread(self.flush)
+        finally:
+            await self._let_go()
+
+    async def abandon(self) -> None:
+        """See `Store.abandon`."""
+        self._end()
+        await self._end_flushes()
+        await self._let_go()
+
+    def _end(self) -> None:
+        """Take part no longer."""
+        if self._stopped is not None:
+            return
+        self.cut_off()
+        self._on_closing()
+        self.replacement.cancel()
+        self._stopped = asyncio.get_running_loop().create_future()
+        self.replica.stop(partial(self._stopped.set_result, None))
+
+    async def _let_go(self) -> None:
+        assert self._stopped is not None
+        await self._stopped
+        await self.replacement.leave()
+        await self._options.in_thread(self.rows.close)
+        await self.replacement.put_in_place(self._options.in_thread)
+        self._disk.stop()

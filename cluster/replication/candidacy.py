@@ -10,10 +10,9 @@ from cluster.coordination.coordination import Conflict, Done, Unavailable, Unkno
 from cluster.replication import replica_messages
 from cluster.replication.contract import Role
 from cluster.replication.following import Follower
-from cluster.replication.leadership import Holder, Seen, TermRecord, record_of
+from cluster.replication.leadership import Holder, Seen, Taken, TermRecord, record_of
 from cluster.replication.leading import Leading
 from cluster.replication.replica_core import Part
-from cluster.replication.shipping import Taken
 from cluster.replication.voters import VoterSet, latest
 from storage import log as storage_log
 from storage.log import Diverged, Position

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
+from cluster.replication import replica_messages
 from cluster.replication.voters import Voters, VoterSet
 
 
@@ -46,6 +47,31 @@ class Seen(msgspec.Struct, frozen=True):
     """The revision of the later change of the two."""
     holder: Holder | None
     record: TermRecord | None
+
+
+class Taken(NamedTuple):
+    """A term that this replica took the key with."""
+
+    holder: Holder
+    voters: VoterSet
+    revision: int
+    """The revision of the key and the term record."""
+
+    def question(self, log_id: bytes) -> replica_messages.Promise:
+        """The question to a peer for its promise."""
+        holder, voters = self.holder, self.voters
+        return replica_messages.Promise(
+            holder.term, holder.replica_id, log_id, voters.voters, voters.old_voters
+        )
+
+    def is_spent(self, refused: replica_messages.Refused) -> bool:
+        """True if a peer has promised a higher term, or this one to another replica.
+
+        Coordination that was restored to an older state may give a term twice.
+        """
+        holder = self.holder
+        is_given_twice = refused.term == holder.term and refused.leader != holder.replica_id
+        return refused.term > holder.term or is_given_twice
 
 
 class Renewal(StrEnum):

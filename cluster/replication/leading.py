@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from cluster.replication import replica_messages
 from cluster.replication.contract import PeerReport
 from cluster.replication.following import Follower
-from cluster.replication.shipping import Peer, Shipping, Taken
+from cluster.replication.leadership import Taken
+from cluster.replication.shipping import Peer, Shipping
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 
 PLAN_S = 1.0
@@ -107,7 +108,7 @@ class Leading(Shipping):
             and peer.has_space
             and clocks.is_near(peer.ahead_s)
             and peer.matched >= self._first
-            and log.bytes_above(peer.matched) <= bytes_max
+            and log.entries.bytes_above(peer.matched) <= bytes_max
         ]
 
     def needed_by_peers(self, index: int, bytes_max: int) -> int:
@@ -115,7 +116,7 @@ class Leading(Shipping):
         voters = self.taken.voters.voters.values()
         lagging = [peer.matched for peer in self._peers.values() if peer.name in voters]
         lowest = min([index, *lagging])
-        return min(index, max(lowest, self._replica.log.index_before(bytes_max)))
+        return min(index, max(lowest, self._replica.log.entries.index_before(bytes_max)))
 
     # -- peers that join, or differ ----------------------------------------------------------------
 

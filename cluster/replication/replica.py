@@ -43,9 +43,8 @@ from cluster.coordination.coordination import Conflict, Done, Unavailable, Unkno
 from cluster.replication.candidacy import Adopting, Asking
 from cluster.replication.contract import PeerReport
 from cluster.replication.following import Follower
-from cluster.replication.leadership import Holder, Seen, record_of
+from cluster.replication.leadership import Holder, Seen, Taken, record_of
 from cluster.replication.leading import Leading
-from cluster.replication.shipping import Taken
 from cluster.replication.voters import VoterSet
 
 
@@ -116,7 +115,7 @@ class Replica(Follower):
         if leading is not None:
             index = leading.needed_by_peers(index, retained)
         else:
-            index = min(index, self.log.index_before(retained))
+            index = min(index, self.log.entries.index_before(retained))
         self.log.release(index)
 
     def set_peers(self, peers: Sequence[str]) -> None:

@@ -13,14 +13,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 from typing_extensions import override
 
 from cluster.clock import next_pulse
 from cluster.replication.applied_rows import AppliedRows
-from cluster.replication.contract import ReplicaOwner, ReplicaReport
+from cluster.replication.contract import ReplicaOwner
 from cluster.replication.replacement import DamagedRows, Replacement, RowSource
 from cluster.replication.replica import Replica
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
@@ -90,18 +89,21 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
     ) -> None:
         """`applied` is the Entry that the rows are as of. `replica_of` and `source_of` make the
         replica of this owner, and its way to rows of other hosts. `peers` names the other members,
-        which may change; `has_much_space` is that of `LogRetention`; `on_closing` is called before
-        the replica goes: no message may reach it afterwards."""
-        super().__init__(rows, options, applied=applied, has_much_space=has_much_space)
+        which may change; for the others see `AppliedRows`."""
+        super().__init__(
+            rows,
+            disk,
+            options,
+            applied=applied,
+            has_much_space=has_much_space,
+            on_closing=on_closing,
+        )
         self._peers = peers
-        self._on_closing = on_closing
         self.replacement = Replacement(self, source_of(self), self._logger)
         self.damaged = DamagedRows(self.replacement, self._logger)
         self._ahead = ReadAhead(self._apply_more)
-        self.replication = options.replication
         self.answers_early = options.replication is Replication.ASYNC
         """See `SharedStore.answers_early`."""
-        self._disk = disk
         self._now_ms = now_ms
         self._is_leading = False
         """True once the shard was told that it leads, as the replica served and the rows had what
@@ -115,9 +117,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         self._was_full = False
         """True if the shard was told that there is no room."""
         self._is_applying = False
-        self._stopped: asyncio.Future[None] | None = None
-        """Done when the replica has let go of its files."""
-        self._timer: asyncio.Handle | None = None
         self.replica = replica_of(self)
 
     @property
@@ -165,12 +164,6 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         )
         self._was_full = not has_room
         return has_room
-
-    @property
-    def can_grow(self) -> bool:
-        """See `DurableStore.can_grow`."""
-        journal = self.replica.journal
-        return not journal.is_open or journal.log.can_grow
 
     def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
         """See `Store.append`. What finds no room is proposed when there is some."""
@@ -346,71 +339,3 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
             done(False)
         if was_leading and not self._is_over and self._leader is not None:
             self._leader.on_deposed()
-
-    @override
-    def on_behind(self, leader: str) -> None:
-        self.replacement.begin()
-
-    # -- looking in --------------------------------------------------------------------------------
-
-    def report(self) -> ReplicaReport:
-        """The replica's present state."""
-        replica = self.replica
-        promise = replica.journal.promise
-        return ReplicaReport(
-            role=replica.role,
-            replica_id=replica.replica_id,
-            term=promise.term,
-            leader_id=promise.leader,
-            is_voter=replica.replica_id in promise.voters,
-            commit=replica.commit,
-            applied=self.applied.index,
-            last_index=replica.log.last_index if replica.journal.is_open else 0,
-            needs_checkpoint=replica.needs_checkpoint,
-            damage=replica.damage,
-            has_no_good_copy=self.damaged.has_no_good_copy,
-            peers=replica.peer_reports(),
-            replication=self.replication,
-            is_changing_voters=replica.is_changing_voters,
-        )
-
-    # -- the end -----------------------------------------------------------------------------------
-
-    def cut_off(self) -> None:
-        """Do nothing more: neither the shard nor the rows hear of the replica."""
-        self._is_over = True
-        if self._timer is not None:
-            self._timer.cancel()
-
-    async def close(self) -> None:
-        """See `Store.close`. A leader hands over at once."""
-        self._end()
-        await self._end_flushes()
-        try:
-            await self._options.in_thread(self.flush)
-        finally:
-            await self._let_go()
-
-    async def abandon(self) -> None:
-        """See `Store.abandon`."""
-        self._end()
-        await self._end_flushes()
-        await self._let_go()
-
-    def _end(self) -> None:
-        """Take part no longer."""
-        if self._stopped is not None:
-            return
-        self.cut_off()
-        self._on_closing()
-        self.replacement.cancel()
-        self._stopped = asyncio.get_running_loop().create_future()
-        self.replica.stop(partial(self._stopped.set_result, None))
-
-    async def _let_go(self) -> None:
-        assert self._stopped is not None
-        await self._stopped
-        await self.replacement.leave()
-        await self._options.in_thread(self.rows.close)
-        await self.replacement.put_in_place(self._options.in_thread)
-        self._disk.stop()

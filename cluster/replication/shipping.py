@@ -11,44 +11,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from cluster.replication import replica_messages
 from cluster.replication.contract import NotServing, Role
 from cluster.replication.following import Follower
-from cluster.replication.leadership import Holder
+from cluster.replication.leadership import Taken
 from cluster.replication.replica_core import Part
-from cluster.replication.voters import VoterSet, reached_by_majority
+from cluster.replication.voters import reached_by_majority
 from storage.log import LogFailed, Position
 
 MESSAGES_MAX = 8
 """Messages with Entries on their way to one peer."""
 MESSAGES_BYTES = 32 << 20
-
-
-class Taken(NamedTuple):
-    """A term that this replica took the key with."""
-
-    holder: Holder
-    voters: VoterSet
-    revision: int
-    """The revision of the key and the term record."""
-
-    def question(self, log_id: bytes) -> replica_messages.Promise:
-        """The question to a peer for its promise."""
-        holder, voters = self.holder, self.voters
-        return replica_messages.Promise(
-            holder.term, holder.replica_id, log_id, voters.voters, voters.old_voters
-        )
-
-    def is_spent(self, refused: replica_messages.Refused) -> bool:
-        """True if a peer has promised a higher term, or this one to another replica.
-
-        Coordination that was restored to an older state may give a term twice.
-        """
-        holder = self.holder
-        is_given_twice = refused.term == holder.term and refused.leader != holder.replica_id
-        return refused.term > holder.term or is_given_twice
 
 
 @dataclass(slots=True)
@@ -190,7 +165,7 @@ class Shipping(Part):
                 self._send(peer, log.last, [])
             return
         while peer.next and peer.next <= log.last_index and self._may_send(peer):
-            records = log.recent(peer.next, batch_bytes)
+            records = log.entries.recent(peer.next, batch_bytes)
             if not records:
                 peer.is_reading = True
                 log.read(peer.next, batch_bytes, partial(self._read, peer, peer.next))

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import partial
-from itertools import chain
 from typing import Final
 
 import structlog
@@ -32,26 +31,21 @@ from cluster.shards.answers import (
     log_notice,
     refuse_all,
 )
+from cluster.shards.loading import prevented
 from cluster.shards.shard_parts import LeadOwner, ShardParts, TurnTimes
 from cluster.shards.shard_report import News
+from cluster.shards.turn_timing import TURN_REQUESTS_MAX, Alarm, TurnBatching
 from storage.engines.store import Store, StoreFailed
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.rules.decided import DamageMet, Decided, TurnFailed
-from visibility.rules.events import Damage, Event
-from visibility.rules.kept_queues import unfinished_purges
-from visibility.rules.queue_parts import unfinished_changes
-from visibility.rules.turn import begin, nothing_for, run
+from visibility.rules.events import Damage
+from visibility.rules.turn import nothing_for, run
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 from visibility.state.waiters import OnAnswer, Room, Ticket
-
-TURN_REQUESTS_MAX = 512
-"""Requests of one Turn; bounds the time for which the event loop is held."""
-PASSES_MAX = 4
-"""Passes of the event loop for which a Turn waits."""
 
 
 class Takes(Enum):
@@ -81,11 +75,9 @@ class Lead:
         parts: ShardParts,
         *,
         times: TurnTimes,
-        rebuilt: set[Damage],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
-        """`state` is loaded from `rows`, which are those of the store. `rebuilt` is the damage for
-        which a reopening of the store rebuilt a queue: that is tried once."""
+        """`state` is loaded from `rows`, which are those of the store."""
         self._rows = rows
         self._state = state
         self._under_way: deque[UnderWay] = deque()
@@ -97,7 +89,6 @@ class Lead:
         self._entropy = parts.entropy
         self._archive = parts.archive
         self._times = times
-        self._rebuilt = rebuilt
         self._log = log
         self._answer_all = partial(answer_all, log)
         self._takes = Takes.ALL
@@ -108,7 +99,7 @@ class Lead:
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._alarm = Alarm(self._plan_turn)
         self._damage: Damage | None = None
-        """The next Turn gives way to a rebuild of the queue."""
+        """Damage that no event can avoid: the next Turn gives way to a rebuild of the queue."""
         self._shared = shared = store.shared
         """The store if other hosts have its log too; only then there are the next two."""
         self._batching = TurnBatching(self._run_turn, lone_waits=shared is not None)
@@ -127,29 +118,17 @@ class Lead:
 
     def begin(self, now_ms: int, number: int, *, is_older: bool) -> None:
         """Commit the events that a crash prevented, and plan the first Turn of the shard with this
-        number.
-
-        An older store gets a new source and a new origin: it would repeat numbers of batches that
-        the archive has, and of messages that other shards know.
-        """
-        state, archive = self._state, self._state.archive
+        number; see `prevented`."""
+        state = self._state
         stamp = self._stamp(now_ms)
-        if is_older:
-            state.outbox.renew_origin()
         if self._archive is not None:
-            archive.is_on = True
-            archive.size_max, archive.retains = self._archive
-            if is_older or not archive.source:
-                archive.source = f"{self._entropy.bits128():032x}"
-                self._commit(begin(state, stamp, []), stamp)
-        while self._takes is not _NOTHING and (unfinished := unfinished_purges(state)):
-            # One at a time: the next may continue from its result.
-            self._commit(begin(state, stamp, [unfinished[0]]), stamp)
-        missed: Iterator[Event] = unfinished_changes(state, now_ms, number)
-        for first in missed:
+            state.archive.is_on = True
+            state.archive.size_max, state.archive.retains = self._archive
+        new_id = self._entropy.bits128
+        for decided in prevented(state, stamp, number, new_id, is_older=is_older):
+            self._commit(decided, stamp)
             if self._takes is _NOTHING:
                 break
-            self._commit(begin(state, stamp, chain([first], missed)), stamp)
         self._plan_turn()
 
     def check_queues(self) -> None:
@@ -257,8 +236,8 @@ class Lead:
         if self._batching.goes_on(len(self._inbox)):
             return
         self._is_planned = False
-        if self._damage is not None:
-            self._rebuild(self._damage)
+        damage, self._damage = self._damage, None
+        if damage is not None and self._owner.rebuilds(damage):
             return
         state = self._state
         now_ms = self._clock.now_ms()
@@ -287,7 +266,8 @@ class Lead:
         if decided.locks:
             self._owner.tell(News.LOCKS)
         if decided.damage is not None and self._shared is None:
-            self._meet(decided.damage)
+            self._damage = decided.damage
+            self._plan_turn()
         taken_s = self._clock.monotonic_s() - begun_s
         self._times.seconds.observe(taken_s)
         self._times.requests.observe(len(tickets) - len(decided.untaken))
@@ -304,21 +284,6 @@ class Lead:
             return tickets
         self._plan_turn()
         return [self._inbox.popleft() for _ in range(TURN_REQUESTS_MAX)]
-
-    def _meet(self, damage: Damage) -> None:
-        """Have the next opening rebuild a queue whose damage no event can avoid."""
-        self._log.error("damage_found", queue_id=damage.queue_id, reason=damage.reason)
-        self._damage = None if damage in self._rebuilt else damage
-        self._plan_turn()
-
-    def _rebuild(self, damage: Damage) -> None:
-        self._rebuilt.add(damage)
-        failure = StoreFailed(f"queue {damage.queue_id} is rebuilt: {damage.reason}")
-        try:
-            self._store.note_damage(*damage)
-        except StoreFailed as error:
-            failure = error
-        self._owner.on_failure(failure)
 
     # -- the Entry, and its answers ----------------------------------------------------------------
 
@@ -373,63 +338,3 @@ class Lead:
         if entry.is_followed:
             self._followed.tell(entry.changes.ops)
         self._go_on()
-
-
-class TurnBatching:
-    """Lets a Turn wait for requests that are just coming.
-
-    An Entry costs as much as several requests: a sync, and its way to another thread and back; with
-    peers as much as some thirty, for their writes and answers. The requests that the last Entry's
-    answers cause take several passes of the event loop to read, so a Turn at the first of them
-    would decide few.
-    """
-
-    def __init__(self, run_turn: Callable[[], None], *, lone_waits: bool) -> None:
-        """Unless `lone_waits`, a request that comes alone after a Turn with no others is decided at
-        once: where one client asks at a time, nothing follows."""
-        self._run_turn = run_turn
-        self._lone_waits = lone_waits
-        self._seen = self._passes = self._latest = 0
-
-    def goes_on(self, waiting: int) -> bool:
-        """True if this pass brought requests: `run_turn` is called again in the next one."""
-        comes = self._seen < waiting < TURN_REQUESTS_MAX
-        if comes and self._passes < PASSES_MAX and not self._is_lone(waiting):
-            self._seen = waiting
-            self._passes += 1
-            asyncio.get_running_loop().call_soon(self._run_turn)
-            return True
-        self._seen = self._passes = 0
-        self._latest = waiting
-        return False
-
-    def _is_lone(self, waiting: int) -> bool:
-        return waiting == 1 and self._latest <= 1 and not self._lone_waits
-
-
-class Alarm:
-    """Calls `on_time` at the earliest deadline it was set to."""
-
-    def __init__(self, on_time: Callable[[], None]) -> None:
-        self._on_time = on_time
-        self._timer: asyncio.TimerHandle | None = None
-        self._at_ms = 0
-
-    def set(self, at_ms: int | None, now_ms: int) -> None:
-        """Go off at this time too; None for never."""
-        if at_ms is None or (self._timer is not None and self._at_ms <= at_ms):
-            return
-        self.cancel()
-        self._at_ms = at_ms
-        delay_s = max(0, at_ms - now_ms) / 1000 + 0.0005
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._go_off)
-
-    def cancel(self) -> None:
-        """Do not go off."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _go_off(self) -> None:
-        self._timer = None
-        self._on_time()

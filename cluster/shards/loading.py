@@ -1,11 +1,12 @@
-"""Loading: fills a shard's memory from its rows, in slices that let the event loop continue."""
+"""Loading: fills a shard's memory from its rows, in slices that let the event loop continue, and
+finishes what a crash prevented."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 import structlog
@@ -18,10 +19,15 @@ from visibility.contract.model import Definitions
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import queue_key
 from visibility.rows.state_rows import DEPARTED_LOST
+from visibility.rules.decided import Decided
 from visibility.rules.features import SHARD_TABLES, TABLES
+from visibility.rules.kept_queues import unfinished_purges
+from visibility.rules.queue_parts import unfinished_changes
+from visibility.rules.turn import begin
 from visibility.state.advance import restore
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
 
 SLICE_ROWS = 1_000
 """Rows read before the event loop may continue."""
@@ -109,3 +115,26 @@ def _in_slices(rows: Iterable[_T]) -> Generator[None, None, list[_T]]:
         if len(page) == SLICE_ROWS:
             yield
     return found
+
+
+def prevented(
+    state: ShardState, stamp: Stamp, number: int, new_id: Callable[[], int], *, is_older: bool
+) -> Iterator[Decided]:
+    """The Turns of a start of the shard with this number: events that a crash prevented. Each is to
+    be committed before the next is asked for.
+
+    An older store gets a new source and a new origin: it would repeat numbers of batches that the
+    archive has, and of messages that other shards know.
+    """
+    archive = state.archive
+    if is_older:
+        state.outbox.renew_origin()
+    if archive.is_on and (is_older or not archive.source):
+        archive.source = f"{new_id():032x}"
+        yield begin(state, stamp, [])
+    while unfinished := unfinished_purges(state):
+        # One at a time: the next may continue from its result.
+        yield begin(state, stamp, [unfinished[0]])
+    missed = unfinished_changes(state, stamp.now_ms, number)
+    for first in missed:
+        yield begin(state, stamp, chain([first], missed))

@@ -89,7 +89,7 @@ class Shard:
         """The store that was opened last, if other hosts have its log too."""
         self._refused = RefusedReceives()
         self._rebuilt: set[Damage] = set()
-        """See `Lead`."""
+        """Damage for which a reopening rebuilt a queue: that is tried once."""
         self._loading: asyncio.Task[None] | None = None
         """Loads the memory of a shard that is to lead."""
         self._comparing: asyncio.Task[None] | None = None
@@ -164,7 +164,6 @@ class Shard:
             state,
             self._parts,
             times=self._times,
-            rebuilt=self._rebuilt,
             log=self._log,
         )
         self._store, self._state, self.lead, self.phase = store, state, lead, Phase.LEADING
@@ -449,6 +448,20 @@ class Shard:
         earlier = [ticket for ticket in error.tickets if id(ticket) not in are_new]
         self._leave(Phase.FOLLOWING, earlier, new)
         self._shared.replace_rows(str(error.__cause__))
+
+    def rebuilds(self, damage: Damage) -> bool:
+        """See `LeadOwner`. Only of a store that no other host has."""
+        self._log.error("damage_found", queue_id=damage.queue_id, reason=damage.reason)
+        if damage in self._rebuilt or self._store is None:
+            return False
+        self._rebuilt.add(damage)
+        failure = StoreFailed(f"queue {damage.queue_id} is rebuilt: {damage.reason}")
+        try:
+            self._store.note_damage(*damage)
+        except StoreFailed as error:
+            failure = error
+        self.on_failure(failure)
+        return True
 
     # -- reopening ---------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.rules.decided import DamageMet
+from visibility.rules.events import Damage
 from visibility.state.waiters import OnAnswer, Ticket
 
 _TIMES_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -66,6 +67,9 @@ class LeadOwner(Protocol):
 
     def on_damage(self, error: DamageMet, new: Sequence[Ticket]) -> None:
         """A Turn met damage that another host heals; its `new` tickets changed nothing."""
+
+    def rebuilds(self, damage: Damage) -> bool:
+        """Have the next opening of the store rebuild a queue; False if it did so before."""
 
     def submit(self, request: Request, on_answer: OnAnswer) -> object:
         """See `Shard.submit`."""

@@ -13,7 +13,7 @@ from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.coordination.coordination import Transaction
-from cluster.peers.forwarded import View
+from cluster.peers.held_requests import View
 from cluster.tests.catalog_file import owner
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual

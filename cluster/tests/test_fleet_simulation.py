@@ -16,7 +16,7 @@ import pytest
 from cluster.catalog.lost_parts import give_up_parts
 from cluster.fleet import removing
 from cluster.fleet.removing import Left, is_open, left_on
-from cluster.peers.forwarding import PeerRouter
+from cluster.peers.held_requests import Routed
 from cluster.shards.delivery import Deliveries
 from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation import known_parts
@@ -130,7 +130,7 @@ def test_a_seed_repeats_its_history() -> None:
 def test_a_router_that_forgets_that_it_tries_again_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(PeerRouter, "_age_ms", lambda router, ticket: 0)
+    monkeypatch.setattr(Routed, "age_of_retry_ms", lambda ticket, now_s: 0)
     assert any(
         simulate(seed, fleet_shape(seed)).findings for seed in range(_FIRST, _FIRST + _UNTIL_FOUND)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.shards.lead import TURN_REQUESTS_MAX
+from cluster.shards.turn_timing import TURN_REQUESTS_MAX
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled, state_of
 from visibility.contract.errors import QueueDoesNotExist, ReceiptHandleIsInvalid

@@ -16,8 +16,8 @@ from cluster.fleet.fleet_view import FleetView
 from cluster.fleet.removing import left_on
 from cluster.members.member_records import MembershipRefused
 from cluster.members.membership import Membership
-from cluster.peers.forwarded import Leaders
 from cluster.peers.peer_settings import is_host_id
+from cluster.peers.readiness import Leaders
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.cluster_pages import of_member
 from sqs_api.admin.routes import ADD_CLUSTER, READ_FLEET, Refused, Route

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from cluster.peers.forwarded import Leaders
 from cluster.peers.questions import Question, Questions, Said
+from cluster.peers.readiness import Leaders
 from sqs_api.admin.admin_access import AdminRequest
 from sqs_api.admin.routes import Merge, Refused, Route
 

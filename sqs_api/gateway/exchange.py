@@ -10,6 +10,7 @@ import msgspec
 from auth.auth_errors import AuthError
 from auth.caller import Caller
 from sqs_api.gateway.client import Client
+from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.protocol.codec import Wire
 from sqs_api.protocol.reply import HeaderLines
@@ -40,18 +41,11 @@ class Answerer(Protocol):
     """The gateway, as an exchange needs it."""
 
     memory: RequestMemory
+    counts: QueueCounts
 
     @property
     def receives(self) -> Receives:
         """Answers receives."""
-
-    def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
-        """Answer sends of which some were duplicates."""
-
-    def count_not_sent(
-        self, exchange: Exchange, answer: SendMessageBatchResult | QueueError
-    ) -> None:
-        """Note the messages of a send that were refused, in the answer to it."""
 
     def succeed(self, exchange: Exchange, result: Answer) -> object:
         """Answer anything else."""
@@ -65,7 +59,14 @@ class Answerer(Protocol):
     def fail(self, exchange: Exchange) -> None:
         """Answer for a bug, which is being handled."""
 
-    def write(self, exchange: Exchange, status: int, kind: bytes, body: bytes) -> bool:
+    def write(
+        self,
+        exchange: Exchange,
+        status: int,
+        kind: bytes,
+        body: bytes,
+        headers: HeaderLines = (),
+    ) -> bool:
         """Write an answer; False if the client did not get it."""
 
 
@@ -115,20 +116,27 @@ class Exchange(msgspec.Struct):
                     # A purge may have given the queue another id while it waited.
                     self.queue = ticket.request.queue
                 gateway.receives.hand_out(self, ticket, answer)  # type: ignore[arg-type]
-            elif kind is Deduplicated:
-                gateway.count_duplicates(self, answer)  # type: ignore[arg-type]
+            elif kind is Deduplicated:  # the client sees no difference
+                assert isinstance(answer, Deduplicated)
+                gateway.counts.sent_again(self._queue_id, answer.duplicates)
+                gateway.succeed(self, answer.result)
             elif kind in (Moved, Departing) and ticket is not None:
                 gateway.go_on(self, ticket)
             elif isinstance(answer, QueueError):
                 if type(self.operation) in _SENDS:
-                    gateway.count_not_sent(self, answer)
+                    gateway.counts.not_sent(self._queue_id, self.operation, answer)
                 gateway.refuse(self, answer)
             else:
                 if isinstance(answer, SendMessageBatchResult) and answer.failed:
-                    gateway.count_not_sent(self, answer)
+                    gateway.counts.not_sent(self._queue_id, self.operation, answer)
                 gateway.succeed(self, answer)
         except Exception:
             gateway.fail(self)
+
+    @property
+    def _queue_id(self) -> int:
+        assert self.queue is not None
+        return self.queue.queue_id
 
     def has(self, size: int, messages: int) -> bool:
         """See `Room`."""

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
-from functools import partial
-from math import ceil
 from typing import Any
 
-import msgspec
 import structlog
 
 from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
@@ -27,7 +24,7 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.exchange import Exchange
-from sqs_api.gateway.other_services import OtherAnswer, OtherRequest, OtherService
+from sqs_api.gateway.other_services import Given, OtherService, OtherServices
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
@@ -35,7 +32,7 @@ from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.receive_answers import ReceiveAnswers, encode_answer, without_wait
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.gateway.request_memory import RequestMemory
-from sqs_api.protocol.codec import Decoded, decode_request, detect_wire, encode_error
+from sqs_api.protocol.codec import decode_request, detect_wire, encode_error
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
 from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.actions import ACTIONS
@@ -47,15 +44,11 @@ from visibility.contract.errors import (
     without_frames,
 )
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import Operation, ReceiveMessage, SendMessageBatch
-from visibility.contract.outcomes import Answer, Deduplicated
-from visibility.contract.results import SendMessageBatchResult
+from visibility.contract.operations import Operation, ReceiveMessage
+from visibility.contract.outcomes import Answer
 from visibility.rules.handing_out import NO_ROOM
-from visibility.rules.receive import wait_ms
+from visibility.rules.receive import wait_ms, waiting_on
 from visibility.state.waiters import Ticket
-
-_Given = tuple[bytes, bytes, Mapping[bytes, bytes], bytes]
-"""Method, target, headers and body of a request."""
 
 
 class Gateway:
@@ -109,10 +102,10 @@ class Gateway:
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
-        self._counts = counts
+        self.counts = counts
         self.receives = ReceiveAnswers(access, payloads, counts, router, split)
-        self._services, self._recheck_refusal = services, recheck_refusal
-        self._by_target = {target: each for each in services for target in each.targets}
+        self._recheck_refusal = recheck_refusal
+        self._others = OtherServices(services, accounting, self._start_task)
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -138,9 +131,7 @@ class Gateway:
             if self._recheck_refusal is not None and self._recheck_refusal.may_lift(refusal):
                 again = self._dispatch_again(refusal, exchange, given)
                 self._start_task(self._finish(exchange, again))
-            elif exchange.action is not None or not self._begin_other(
-                exchange, given, self._services
-            ):
+            elif exchange.action is not None or not self._others.begin(exchange, given):
                 self.refuse(exchange, refusal)
         except Exception:
             if exchange.action is None:
@@ -189,25 +180,25 @@ class Gateway:
 
     # -- down --------------------------------------------------------------------------------------
 
-    def _dispatch(self, exchange: Exchange, given: _Given) -> None:
+    def _dispatch(self, exchange: Exchange, given: Given) -> None:
         method, target, headers, body = given
         now_s = self._wall_s()
         if now_s >= self._next_second:
             self._begin_second(now_s)
         try:
             caller = self._authenticate(method, target, headers, body, now_s)
-            other = self._by_target.get(headers.get(b"x-amz-target", b""))
+            other = self._others.by_target.get(headers.get(b"x-amz-target", b""))
             if other is not None:
-                asked = OtherRequest(*given, exchange.client, exchange.request_id, caller)
-                other.begin(asked, partial(self._write_other, exchange))
+                self._others.begin_signed(other, exchange, given, caller)
                 return
             decoded = decode_request(method, target, headers, body)
         except MissingAuthenticationToken as unsigned:
             if not self._access.may_admit_unsigned:
                 raise
-            try:
+            try:  # whether a queue's policy lets everyone make it
                 decoded = decode_request(method, target, headers, body)
-                caller = self._admit_unsigned(decoded, exchange.client, headers)
+                ACTIONS[decoded.action].check(decoded.operation)
+                caller = self._access.nobody_may(decoded.operation, exchange.client, headers)
             except (QueueError, AuthError):
                 raise unsigned from None
         operation = decoded.operation
@@ -230,7 +221,7 @@ class Gateway:
             self._submit(exchange, make_payload, operation, caller, headers)
 
     async def _dispatch_again(
-        self, refusal: QueueError | AuthError, exchange: Exchange, given: _Given
+        self, refusal: QueueError | AuthError, exchange: Exchange, given: Given
     ) -> None:
         """Dispatch a request that was refused once more, after the news."""
         assert self._recheck_refusal is not None
@@ -275,44 +266,6 @@ class Gateway:
             return self._split.is_led_elsewhere(queue)
         return self._router.is_led_elsewhere(queue.shard)
 
-    def _admit_unsigned(
-        self, decoded: Decoded, client: Client, headers: Mapping[bytes, bytes]
-    ) -> Caller:
-        """The caller of an unsigned request, if a queue's policy lets everyone make it.
-
-        Raises QueueError, AuthError.
-        """
-        ACTIONS[decoded.action].check(decoded.operation)
-        return self._access.nobody_may(decoded.operation, client, headers)
-
-    def _begin_other(
-        self,
-        exchange: Exchange,
-        given: _Given,
-        services: Sequence[OtherService],
-    ) -> bool:
-        """Hand a request that is not SQS's to the one of these services that it is for, if any."""
-        request = OtherRequest(*given, exchange.client, exchange.request_id)
-        for service in services:
-            answer = service.answer(request)
-            if answer is not None:
-                self._start_task(self._answer_other(exchange, answer))
-                return True
-        return False
-
-    async def _answer_other(self, exchange: Exchange, answer: Awaitable[OtherAnswer]) -> None:
-        self._write_other(exchange, await answer)
-
-    def _write_other(self, exchange: Exchange, written: OtherAnswer) -> None:
-        if exchange.answered:
-            return  # a bug behind the answer made another one
-        exchange.action = written.action
-        if written.refusal is not None:
-            self._accounting.count_refusal(written.refusal)
-            if written.is_denied:
-                self._accounting.note_denied(exchange, written.caller, written.refusal)
-        self.write(exchange, written.status, written.kind, written.body, written.headers)
-
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -340,22 +293,6 @@ class Gateway:
 
     # -- up ----------------------------------------------------------------------------------------
 
-    def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
-        """Answer a send that repeats messages; the client sees no difference."""
-        assert exchange.queue is not None
-        queue_id, counts = exchange.queue.queue_id, self._counts.deduplicated
-        counts[queue_id] = counts.get(queue_id, 0) + answer.duplicates
-        self.succeed(exchange, answer.result)
-
-    def count_not_sent(
-        self, exchange: Exchange, answer: SendMessageBatchResult | QueueError
-    ) -> None:
-        """Note the messages of a send that were refused."""
-        operation = exchange.operation
-        assert exchange.queue is not None
-        entries = len(operation.entries or ()) if isinstance(operation, SendMessageBatch) else 1
-        self._counts.not_sent(exchange.queue.queue_id, entries, answer)
-
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""
         return self.write(exchange, 200, *encode_answer(exchange, result))
@@ -365,10 +302,8 @@ class Gateway:
         there for the rest of its time."""
         request, operation = ticket.request, exchange.operation
         if type(operation) is ReceiveMessage:
-            waited_s = self._monotonic_s() - exchange.started_s
-            left_s = max(0, ceil(wait_ms(operation, request.queue.settings) / 1000 - waited_s))
-            rest = msgspec.structs.replace(operation, wait_time_seconds=left_s)
-            request = msgspec.structs.replace(request, operation=rest)
+            wait_s = wait_ms(operation, request.queue.settings) / 1000
+            request = waiting_on(request, wait_s + exchange.started_s - self._monotonic_s())
         exchange.ticket = self._split.submit(request, exchange.on_answer, exchange)
 
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:

@@ -1,16 +1,22 @@
-"""The services beside SQS at the same endpoint, as the gateway knows them."""
+"""The services beside SQS at the same endpoint, and how the gateway hands requests to them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
 from auth.caller import Caller
 from sqs_api.gateway.access import Sender
+from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.exchange import Exchange
 from sqs_api.protocol.reply import HeaderLines
 from visibility.contract.actions import Action
+
+Given = tuple[bytes, bytes, Mapping[bytes, bytes], bytes]
+"""Method, target, headers and body of a request."""
 
 
 class OtherRequest(NamedTuple):
@@ -59,3 +65,49 @@ class OtherService(Protocol):
     def begin(self, request: OtherRequest, on_answer: OnOtherAnswer) -> None:
         """Answer a request to one of `targets`, now or later. Raises nothing."""
         assert not self.targets  # else it defines this method
+
+
+class OtherServices:
+    """All of them. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        services: Sequence[OtherService],
+        accounting: Accounting,
+        start_task: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self.by_target = {target: each for each in services for target in each.targets}
+        self._services = services
+        self._accounting = accounting
+        self._start_task = start_task
+
+    def begin_signed(
+        self, service: OtherService, exchange: Exchange, given: Given, caller: Caller
+    ) -> None:
+        """Hand a request with a verified caller to a service of `by_target`."""
+        asked = OtherRequest(*given, exchange.client, exchange.request_id, caller)
+        service.begin(asked, partial(self._write, exchange))
+
+    def begin(self, exchange: Exchange, given: Given) -> bool:
+        """Hand a request that is not SQS's to the service that it is for, if any."""
+        request = OtherRequest(*given, exchange.client, exchange.request_id)
+        for service in self._services:
+            answer = service.answer(request)
+            if answer is not None:
+                self._start_task(self._answer(exchange, answer))
+                return True
+        return False
+
+    async def _answer(self, exchange: Exchange, answer: Awaitable[OtherAnswer]) -> None:
+        self._write(exchange, await answer)
+
+    def _write(self, exchange: Exchange, written: OtherAnswer) -> None:
+        if exchange.answered:
+            return  # a bug behind the answer made another one
+        exchange.action = written.action
+        if written.refusal is not None:
+            self._accounting.count_refusal(written.refusal)
+            if written.is_denied:
+                self._accounting.note_denied(exchange, written.caller, written.refusal)
+        gateway = exchange.gateway
+        gateway.write(exchange, written.status, written.kind, written.body, written.headers)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from storage.histogram import Histogram
 from visibility.contract.errors import OverLimit, QueueError, RequestThrottled
+from visibility.contract.operations import Operation, SendMessageBatch
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageBatchResult
 
@@ -64,10 +65,18 @@ class QueueCounts:
         """Count messages that do not come again, of an answer whose connection broke."""
         self.lost_to_clients[queue_id] = self.lost_to_clients.get(queue_id, 0) + messages
 
+    def sent_again(self, queue_id: int, messages: int) -> None:
+        """Count messages that were sent again."""
+        self.deduplicated[queue_id] = self.deduplicated.get(queue_id, 0) + messages
+
     def not_sent(
-        self, queue_id: int, entries: int, answer: SendMessageBatchResult | QueueError
+        self,
+        queue_id: int,
+        operation: Operation | None,
+        answer: SendMessageBatchResult | QueueError,
     ) -> None:
-        """Count messages of a send of so many that the queue's tags refused."""
+        """Count messages of a send that the queue's tags refused."""
+        entries = len(operation.entries or ()) if isinstance(operation, SendMessageBatch) else 1
         if isinstance(answer, SendMessageBatchResult):
             full = sum(each.code == OverLimit.code for each in answer.failed or ())
             if full:

@@ -17,7 +17,7 @@ leaving      US       None       empty           the end here, if another proces
 fallback     AIOHTTP  None       empty           the end of the connection
 refused      NOBODY   None       empty           the end; input is dropped, memory is short
 
-Time limits of each state: `timeouts.py`. A stop of the server ends idle connections, and others
+Limits of time and memory: `timeouts.py`. A stop of the server ends idle connections, and others
 with their reply.
 """
 
@@ -25,23 +25,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 from collections.abc import Callable, Mapping
-from enum import Enum
 from functools import partial
 from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
-from typing_extensions import override
 
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN
-from sqs_api.http.http_limits import Refused, ServerState
-from sqs_api.http.timeouts import BoundedConnection
+from sqs_api.http.http_limits import ServerState
+from sqs_api.http.timeouts import BoundedConnection, LastClient, Reader
 from sqs_api.protocol.reply import closing
 from sqs_api.protocol.request import NotPlain, read_plain_request
 from sqs_api.settings.proxies import Origin, source_address
@@ -52,22 +49,7 @@ _AHEAD_BYTES_MAX = 64 << 10
 """Bytes that a connection may send ahead of the reply it waits for before reading pauses."""
 _UNSENT_BYTES_MAX = 64 << 10
 """Bytes of unsent answers above which no further request is begun."""
-_REFUSED_HEAD_BYTES = 8000
-"""Bytes that are searched for the protocol and the origin of a refused request."""
-_NAMES = (b"x-amz-target", b"origin")
-"""Headers that the refusal of an unread request depends on."""
-_OF_A_REFUSAL = re.compile(rb"(?<=\r\n)(%b):[ \t]*([^\r\n]*)" % b"|".join(_NAMES), re.IGNORECASE)
 _NO_MEMORY = "Too many large requests are being received. Try again later."
-
-
-class Reader(Enum):
-    """Readers of a connection's bytes."""
-
-    US = "us"
-    AIOHTTP = "aiohttp"
-    NOBODY = "nobody"
-
-
 _US = Reader.US
 
 
@@ -78,9 +60,7 @@ class SqsConnection(BoundedConnection):
         "_exchange",
         "_gateway",
         "_held_back",
-        "_held_bytes",
         "_is_last",
-        "_reader",
         "_received",
         "_taken",
         "goes_to",
@@ -95,7 +75,6 @@ class SqsConnection(BoundedConnection):
     ) -> None:
         super().__init__(manager, state, **options)
         self._gateway = gateway
-        self._reader = _US
         self._exchange: Exchange | None = None
         """The request that waits for its reply. Invariant: None unless we read."""
         self._taken: Exchange | None = None
@@ -106,8 +85,6 @@ class SqsConnection(BoundedConnection):
         """True while reading is paused."""
         self._is_last = False
         """True once the client sends no more; the connection ends with the reply under way."""
-        self._held_bytes = 0
-        """This connection's share of the request memory."""
         self.goes_to, self.in_a_row = "", 0
         self.source_ip = ""
         self.is_secure = False
@@ -249,14 +226,6 @@ class SqsConnection(BoundedConnection):
     def _is_our_turn(self) -> bool:
         return self._exchange is not None or super()._is_our_turn()
 
-    def _may_have_answer(self) -> bool:
-        return self.is_refused or super()._may_have_answer()
-
-    @property
-    def is_refused(self) -> bool:
-        """True once the last reply is written; further input is dropped."""
-        return self._reader is Reader.NOBODY
-
     def close_if_idle(self) -> None:
         """End the connection unless a request of it is under way."""
         if self._exchange is None and not self._request_in_progress:
@@ -287,53 +256,10 @@ class SqsConnection(BoundedConnection):
         if self._received:
             self.data_received(b"")
 
-    def _take_memory_for(self, data: bytes) -> bool:
-        """True if aiohttp may have the data.
-
-        Small requests are always allowed: the number of connections bounds them.
-        """
-        if self.is_refused:
-            return False
-        if self._request is None and self._is_in_body():
-            return True  # it was answered already, and aiohttp drops the rest
-        if self._state.memory.take(len(data)):
-            self._held_bytes += len(data)
-            return True
-        if len(data) + (self._begun_bytes if self._begun_at else 0) <= COUNTED_BYTES_MIN:
-            return True
-        self._refuse_body(data)
-        return False
-
-    def _give_memory_back(self) -> None:
-        self._state.memory.give_back(self._held_bytes)
-        self._held_bytes = 0
-
-    def _refuse_body(self, data: bytes) -> None:
-        """Reply at once that there is no memory, and drop further input.
-
-        Reading continues for a while: a client that is still sending would lose the reply if the
-        connection were closed.
-        """
-        self._state.counters.refused[Refused.MEMORY] += 1
-        self._give_memory_back()
-        self._reader = Reader.NOBODY
-        self._begun_at = self._begun_at or self._state.seconds
-        if self._is_our_turn():  # behind a request that is not answered
-            self.force_close()
-            return
-        if self._request is None:
-            found = _OF_A_REFUSAL.findall(data[:_REFUSED_HEAD_BYTES])
-        else:
-            found = [line for line in self._request.raw_headers if line[0].lower() in _NAMES]
-            self._request.content.feed_eof()  # its reader gives up
-        headers = {name.lower(): value for name, value in found}
-        unavailable = ServiceUnavailable(_NO_MEMORY)
-        self._gateway.refuse_unread(LastClient(self), headers, unavailable)
-
-    @override
-    def request_ends(self) -> None:
-        super().request_ends()
-        self._give_memory_back()
+    def refuse_unread(self, headers: Mapping[bytes, bytes]) -> None:
+        """Reply that there is no memory for the request."""
+        client = LastClient(self.transport, self.source_ip, is_secure=self.is_secure)
+        self._gateway.refuse_unread(client, headers, ServiceUnavailable(_NO_MEMORY))
 
     def fall_back(self) -> None:
         """Have aiohttp read the connection from its first request on."""
@@ -346,22 +272,3 @@ class SqsConnection(BoundedConnection):
         self._begun_at = begun_at
         self._begun_bytes = 0
         self.data_received(data)
-
-
-class LastClient:
-    """Writes a final reply, then ignores further input."""
-
-    def __init__(self, connection: SqsConnection) -> None:
-        self.source_ip = connection.source_ip
-        self.is_secure = connection.is_secure
-        self._transport = connection.transport
-
-    def write_reply(self, written: bytes) -> bool:
-        """See `Client.write_reply`."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return False
-        transport.write(closing(written))
-        if transport.can_write_eof():
-            transport.write_eof()
-        return True

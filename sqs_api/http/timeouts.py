@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import re
 import sys
 import termios
+from collections.abc import Mapping
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 from aiohttp import StreamReader, web
@@ -24,6 +27,7 @@ from aiohttp.web_request import BaseRequest
 from auth.caller import Caller
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, PAGES
 from sqs_api.http.http_limits import Refused, ServerState, TimedOut, TooLarge
+from sqs_api.protocol.reply import closing
 
 _HEAD_BYTES_MAX = 64 << 10
 """Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each
@@ -35,6 +39,19 @@ _SPARED_S = 2
 end of it."""
 _NEVER_S = 1e9
 """aiohttp's own timer of each connection does not end it: `SqsServer.sweep` does."""
+_REFUSED_HEAD_BYTES = 8000
+"""Bytes that are searched for the protocol and the origin of a refused request."""
+_NAMES = (b"x-amz-target", b"origin")
+"""Headers that the refusal of an unread request depends on."""
+_OF_A_REFUSAL = re.compile(rb"(?<=\r\n)(%b):[ \t]*([^\r\n]*)" % b"|".join(_NAMES), re.IGNORECASE)
+
+
+class Reader(Enum):
+    """Readers of a connection's bytes."""
+
+    US = "us"
+    AIOHTTP = "aiohttp"
+    NOBODY = "nobody"
 
 
 class BoundedConnection(RequestHandler):
@@ -46,8 +63,10 @@ class BoundedConnection(RequestHandler):
         "_begun_bytes",
         "_begun_count",
         "_body",
+        "_held_bytes",
         "_is_cut",
         "_made_at",
+        "_reader",
         "_request",
         "_state",
         "_unread_bytes",
@@ -59,6 +78,9 @@ class BoundedConnection(RequestHandler):
     def __init__(self, manager: web.Server, state: ServerState, **options: Any) -> None:
         super().__init__(manager, keepalive_timeout=_NEVER_S, read_bufsize=_BUFFER_BYTES, **options)
         self._state = state
+        self._reader = Reader.US
+        self._held_bytes = 0
+        """This connection's share of the request memory."""
         # Instants are in the server's seconds; 0 is never.
         self._made_at = 0
         self._active_at = 0
@@ -142,6 +164,59 @@ class BoundedConnection(RequestHandler):
         self._request = None
         self._begun_at = 0
         self._active_at = self._state.seconds
+        self._give_memory_back()
+
+    # -- requests that find no memory --------------------------------------------------------------
+
+    @property
+    def is_refused(self) -> bool:
+        """True once the last reply is written; further input is dropped."""
+        return self._reader is Reader.NOBODY
+
+    def _take_memory_for(self, data: bytes) -> bool:
+        """True if aiohttp may have the data.
+
+        Small requests are always allowed: the number of connections bounds them.
+        """
+        if self.is_refused:
+            return False
+        if self._request is None and self._is_in_body():
+            return True  # it was answered already, and aiohttp drops the rest
+        if self._state.memory.take(len(data)):
+            self._held_bytes += len(data)
+            return True
+        if len(data) + (self._begun_bytes if self._begun_at else 0) <= COUNTED_BYTES_MIN:
+            return True
+        self._refuse_body(data)
+        return False
+
+    def _give_memory_back(self) -> None:
+        self._state.memory.give_back(self._held_bytes)
+        self._held_bytes = 0
+
+    def _refuse_body(self, data: bytes) -> None:
+        """Reply at once that there is no memory, and drop further input.
+
+        Reading continues for a while: a client that is still sending would lose the reply if the
+        connection were closed.
+        """
+        self._state.counters.refused[Refused.MEMORY] += 1
+        self._give_memory_back()
+        self._reader = Reader.NOBODY
+        self._begun_at = self._begun_at or self._state.seconds
+        if self._is_our_turn():  # behind a request that is not answered
+            self.force_close()
+            return
+        if self._request is None:
+            found = _OF_A_REFUSAL.findall(data[:_REFUSED_HEAD_BYTES])
+        else:
+            found = [line for line in self._request.raw_headers if line[0].lower() in _NAMES]
+            self._request.content.feed_eof()  # its reader gives up
+        self.refuse_unread({name.lower(): value for name, value in found})
+
+    def refuse_unread(self, headers: Mapping[bytes, bytes]) -> None:
+        """Reply that there is no memory for a request, of which these headers are known."""
+        raise NotImplementedError
 
     # -- answers that are not read -----------------------------------------------------------------
 
@@ -200,7 +275,7 @@ class BoundedConnection(RequestHandler):
 
     def _may_have_answer(self) -> bool:
         """True if the request that is being read may have been answered."""
-        return self._is_in_body() or self._request is not None
+        return self.is_refused or self._is_in_body() or self._request is not None
 
     def end_if_overdue(self, transport: asyncio.Transport) -> None:
         """Hang up on a client that takes too long; the server calls this once a second.
@@ -281,6 +356,27 @@ class BoundedConnection(RequestHandler):
         if not self._unread_since or not is_slow:
             self._unread_since, self._unread_bytes = now, unread_bytes
             return False
+        return True
+
+
+class LastClient:
+    """Writes a final reply, then ignores further input."""
+
+    def __init__(
+        self, transport: asyncio.Transport | None, source_ip: str, *, is_secure: bool
+    ) -> None:
+        self.source_ip = source_ip
+        self.is_secure = is_secure
+        self._transport = transport
+
+    def write_reply(self, written: bytes) -> bool:
+        """See `Client.write_reply`."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        transport.write(closing(written))
+        if transport.can_write_eof():
+            transport.write_eof()
         return True
 
 

@@ -19,10 +19,11 @@ from auth.credentials import AccessKey
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.coordination import Coordination
 from cluster.copies.backup import CopiedStore
-from cluster.peers.forwarded import ForwardedRequests, Leaders
+from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
+from cluster.peers.readiness import Leaders
 from cluster.peers.revision_barrier import RevisionBarrier, spread
 from cluster.peers.transport import Transport
 from cluster.shards.router import Router

@@ -109,14 +109,14 @@ class DurableStore(FlushedRows):
     def can_grow(self) -> bool:
         """False while the disk has no space for another segment of the log: then sends are
         refused."""
-        return self._log is None or self._log.can_grow
+        return self._log is None or self._log.spares.can_grow
 
     def give_back_space(self) -> None:
         """The disk is short: have the rows flushed, so that the log needs less and RocksDB can
         remove what was deleted, and remove unused files of the log."""
         if self._log is None or self._is_ending:
             return
-        self._log.give_back()
+        self._log.spares.give_back()
         if self.unflushed_rows and self._flushing is None:
             self._begin_flush(self.applied if self._under_way else self._log.last)
         self._check_files_later()  # a compaction may have left files

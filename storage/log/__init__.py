@@ -9,10 +9,11 @@ from storage.log.entry import (
     NEWEST_FORMAT,
     OLDEST_FORMAT,
     Entry,
+    EntryTooLarge,
     NewerFormat,
     Position,
 )
-from storage.log.log import Diverged, EntryTooLarge, Log, LogFailed, LogFull, NotNext, ReplicaLog
+from storage.log.log import Diverged, Log, LogFailed, LogFull, NotNext, ReplicaLog
 from storage.log.log_opening import open_log, open_replica_log
 from storage.log.log_reading import LogMismatch, Lost, Reading, read_log, without_entries
 from storage.log.log_segments import SEGMENT_BYTES

@@ -32,7 +32,7 @@ MAGIC = b"\xd1\x9b\xf2\x8e"
 ALIGNMENT = 8
 ENTRY_BYTES_MAX = 8 << 20
 """Size limit of a record: a Turn stops at 4 MiB of changes, one request brings at most 1 MiB."""
-QUEUE_IDS_MAX = 0xFFFF
+_QUEUE_IDS_MAX = 0xFFFF
 
 OLDEST_FORMAT = NEWEST_FORMAT = 1
 """Formats of Entries that this version reads. A single host writes the newest."""
@@ -53,6 +53,10 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 BEGINNING = Position(0, 0, 0)
 """Before the first Entry."""
+
+
+class EntryTooLarge(ValueError):
+    """The record is over the limit of an Entry, or larger than a segment."""
 
 
 class NewerFormat(OSError):
@@ -119,8 +123,10 @@ def encode_entry(
     written_as: int = NEWEST_FORMAT,
 ) -> tuple[bytes, int]:
     """The record and the Entry's checksum. `seed` is the CRC-32 of the log's id, `written_as` the
-    format."""
+    format. Raises EntryTooLarge."""
     ids = len(queue_ids)
+    if ids > _QUEUE_IDS_MAX:
+        raise EntryTooLarge(f"{ids} queues in one Entry")
     head = _head_of(ids).pack(
         MAGIC, written_as, ids, len(body), previous, term, index, synced, *queue_ids
     )

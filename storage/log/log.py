@@ -10,10 +10,9 @@ one (`log_opening.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple
 from zlib import crc32
 
 from typing_extensions import override
@@ -22,22 +21,18 @@ from storage.log.disk import Disk
 from storage.log.entry import (
     BEGINNING,
     ENTRY_BYTES_MAX,
-    QUEUE_IDS_MAX,
+    NEWEST_FORMAT,
     Entry,
+    EntryTooLarge,
     Misfit,
     NewerFormat,
     Position,
     encode_entry,
     read_entry,
 )
-from storage.log.entry_places import EntryPlaces, Place
 from storage.log.header import HEADER_BYTES, Header
-from storage.log.log_segments import Segment, Spares, write_header
-
-RECENT_BYTES = 32 << 20
-"""Entries kept in memory to be shipped: as much as may be under way."""
-
-Got = Callable[[list[bytes]], None]
+from storage.log.log_entries import Got, LogEntries
+from storage.log.log_segments import Segment, SegmentsInUse, Spares, write_header
 
 
 class LogFailed(Exception):
@@ -46,10 +41,6 @@ class LogFailed(Exception):
 
 class LogFull(Exception):
     """There is no room for another segment. Nothing was written; try again once there is."""
-
-
-class EntryTooLarge(ValueError):
-    """The record is over the limit of an Entry, or larger than a segment."""
 
 
 class NotNext(ValueError):
@@ -62,8 +53,8 @@ class Diverged(NamedTuple):
     behind: int
 
 
-class Opened(TypedDict):
-    """The parts of a Log, see there."""
+class Opened(NamedTuple):
+    """The parts of a log that an opening found or made."""
 
     disk: Disk
     folder: Path
@@ -71,34 +62,21 @@ class Opened(TypedDict):
     term: int
     end: Position
     segments: list[Segment]
+    """They hold what the rows lack, durably; the last one is written next, at `offset`."""
     offset: int
     spares: Spares
     copied: int
+    """For the headers of the segments to come."""
 
 
 class Log:
     """The log of one shard, open for writing; `open_log` makes it."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        folder: Path,
-        log_id: bytes,
-        term: int,
-        *,
-        end: Position,
-        segments: list[Segment],
-        offset: int,
-        spares: Spares,
-        copied: int,
-    ) -> None:
-        """`segments` hold what the rows lack, durably; the last one is written next, at `offset`.
-
-        `copied` is for the headers of the segments to come.
-        """
-        self.folder = folder
-        self.log_id = log_id
-        self.term = term
+    def __init__(self, opened: Opened) -> None:
+        disk, end = opened.disk, opened.end
+        self.folder = opened.folder
+        self.log_id = opened.log_id
+        self.term = opened.term
         """The term of every Entry appended here; no other opening of the log has it."""
         self.last_term = end.term
         self.last_index = end.index
@@ -106,22 +84,19 @@ class Log:
         self.synced_index = end.index
         """Up to here the log is durable."""
         self.failure: LogFailed | None = None
-        self._copied = copied
+        self._copied = opened.copied
         self._disk = disk
         self._pwrite = disk.pwrite
-        self._seed = crc32(log_id)
-        self._spares = spares
-        self._record_bytes_max = min(ENTRY_BYTES_MAX, spares.segment_bytes - HEADER_BYTES)
-        self._segments = segments
-        """Those with Entries that are not released, the current one last."""
-        self._current = segments[-1]
+        self._seed = crc32(opened.log_id)
+        self.spares = opened.spares
+        segment_bytes = self.spares.segment_bytes
+        self._record_bytes_max = min(ENTRY_BYTES_MAX, segment_bytes - HEADER_BYTES)
+        self._segments = SegmentsInUse(opened.segments, self.spares)
+        self._current = opened.segments[-1]
+        """The last segment, which is written."""
         self._handle = self._current.handle
-        self._offset = offset
+        self._offset = opened.offset
         """Invariant: a multiple of 8; nothing of this log lies behind it."""
-        self._unsynced = [self._current]
-        """Segments that may hold what is not synced, in order; always the current one."""
-        self._older_bytes = sum(segment.used for segment in segments[:-1])
-        """Bytes of Entries in segments before the current one."""
         self._syncs = 0
         """Under way in the sync lane."""
         self._on_closed: Callable[[], None] | None = None
@@ -134,19 +109,24 @@ class Log:
         Blocks only if no spare segment is ready. Raises EntryTooLarge, LogFull, and LogFailed,
         after which nothing works.
         """
-        if len(queue_ids) > QUEUE_IDS_MAX:
-            raise EntryTooLarge(f"{len(queue_ids)} queues in one Entry")
+        self._append(body, queue_ids, self.term, self.synced_index, NEWEST_FORMAT)
+        return self.last_index
+
+    def _append(
+        self, body: bytes, queue_ids: Sequence[int], term: int, synced: int, written_as: int
+    ) -> bytes:
         record, checksum = encode_entry(
             body,
             queue_ids,
             self._seed,
-            term=self.term,
+            term=term,
             index=self.last_index + 1,
             previous=self.last_checksum,
-            synced=self.synced_index,
+            synced=synced,
+            written_as=written_as,
         )
-        self._write(record, self.term, checksum)
-        return self.last_index
+        self._write(record, term, checksum)
+        return record
 
     def _write(self, record: bytes, term: int, checksum: int) -> None:
         """Write the record of the next Entry."""
@@ -170,38 +150,21 @@ class Log:
     def sync(self, done: Callable[[LogFailed | None], None]) -> None:
         """Make durable all that was appended so far; then call `done`, on the loop, in order."""
         reached = self.last_index
-        handles = [segment.handle for segment in self._unsynced]
+        handles = self._segments.unsynced_handles()
         self._syncs += 1
         self._disk.run(partial(self._sync_all, handles), partial(self._synced, reached, done))
-        self._spares.want()
+        self.spares.want()
 
     def release(self, index: int) -> None:
         """The rows hold everything up to `index` durably: reuse segments without later Entries."""
-        kept = []
-        for segment in self._segments:
-            if segment is self._current or segment.last > index:
-                kept.append(segment)
-                continue
-            if segment in self._unsynced:
-                self._unsynced.remove(segment)
-            self._older_bytes -= segment.used
-            self._spares.release(segment)
-        self._segments = kept
-        self._spares.want()
+        self._segments.release(index)
 
     def _change_segment(self) -> None:
         """Go over to the next segment. The next sync that counts syncs the old one first."""
         try:
-            segment = self._spares.take()
+            segment = self._segments.begin_next(self.last_index, self._offset - HEADER_BYTES)
         except OSError as error:
             raise LogFull(f"cannot make another segment of the log: {error.strerror}") from error
-        old = self._current
-        old.last = self.last_index
-        old.used = self._offset - HEADER_BYTES
-        self._older_bytes += old.used
-        segment.first = self.last_index + 1
-        self._segments.append(segment)
-        self._unsynced.append(segment)
         self._current, self._handle, self._offset = segment, segment.handle, HEADER_BYTES
         header = Header(
             self.log_id,
@@ -231,8 +194,7 @@ class Log:
             self._fail("cannot sync the log", error)
         if self.failure is None:
             self.synced_index = max(self.synced_index, reached)
-            while self._unsynced[0] is not self._current and self._unsynced[0].last <= reached:
-                del self._unsynced[0]
+            self._segments.synced(reached)
         done(self.failure)
         self._close_if_idle()
 
@@ -251,24 +213,7 @@ class Log:
     @property
     def live_bytes(self) -> int:
         """Bytes of Entries in segments that are not released. The current one counts as a whole."""
-        return self._older_bytes + self._offset - HEADER_BYTES
-
-    @property
-    def spare_bytes(self) -> int:
-        """Bytes of segments that hold nothing: disk space which is the log's already."""
-        return self._spares.spare_bytes
-
-    def give_back(self) -> None:
-        """Remove the segments that hold nothing, apart from a spare: the disk is short."""
-        self._spares.give_back()
-
-    @property
-    def can_grow(self) -> bool:
-        """False while there is no spare segment and none can be made: refuse sends.
-
-        It is tried again each second.
-        """
-        return self._spares.can_grow
+        return self._segments.older_bytes + self._offset - HEADER_BYTES
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -286,10 +231,8 @@ class Log:
         if self._on_closed is None or self._syncs:
             return
         closed, self._on_closed = self._on_closed, None
-        for segment in self._segments:
-            with suppress(OSError):  # a failed disk lets go of the file all the same
-                self._disk.close(segment.handle)
-        self._spares.close(closed)
+        self._segments.close()
+        self.spares.close(closed)
 
 
 class ReplicaLog(Log):
@@ -302,23 +245,19 @@ class ReplicaLog(Log):
     longer count are overwritten before they are reused.
     """
 
-    def __init__(self, applied: Position, **opened: Unpack[Opened]) -> None:
+    def __init__(self, applied: Position, opened: Opened) -> None:
         """Reads the segments; blocks. Raises OSError."""
-        super().__init__(**opened)
-        self._places = EntryPlaces()
-        self._recent: dict[int, bytes] = {}
-        self._recent_bytes = 0
-        for segment in self._segments:
+        super().__init__(opened)
+        self.entries = LogEntries(self._disk, self._seed)
+        for segment in self._segments.all:
             last = self.last_index if segment is self._current else segment.last
-            self._places.read(self._disk, segment, last, self._seed)
-        self.start = self._first_known(applied)
-        """The Entry behind which the log can be shipped; earlier ones are only in the rows."""
-
-    def _first_known(self, applied: Position) -> Position:
-        first = self._places.first
+            self.entries.find(segment, last)
+        first = self.entries.first
         if first == 1:
-            return BEGINNING
-        return applied if applied.index == first - 1 else self._places.position(first)
+            self.start = BEGINNING
+        else:
+            self.start = applied if applied.index == first - 1 else self.entries.position(first)
+        """The Entry behind which the log can be shipped; earlier ones are only in the rows."""
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -329,20 +268,7 @@ class ReplicaLog(Log):
 
         Blocks only if no spare segment is ready. Raises as `append` does.
         """
-        if len(queue_ids) > QUEUE_IDS_MAX:
-            raise EntryTooLarge(f"{len(queue_ids)} queues in one Entry")
-        record, checksum = encode_entry(
-            body,
-            queue_ids,
-            self._seed,
-            term=term,
-            index=self.last_index + 1,
-            previous=self.last_checksum,
-            synced=committed,
-            written_as=written_as,
-        )
-        self._write(record, term, checksum)
-        return record
+        return self._append(body, queue_ids, term, committed, written_as)
 
     def append_record(self, record: bytes) -> Entry:
         """Write an Entry as a leader sent it. Raises NotNext, and as `append` does."""
@@ -388,21 +314,15 @@ class ReplicaLog(Log):
     def _write(self, record: bytes, term: int, checksum: int) -> None:
         super()._write(record, term, checksum)
         size = len(record)
-        self._places.add(self._current, self._offset - size, size, term, checksum)
-        self._recent[self.last_index] = record
-        self._recent_bytes += size
-        while self._recent_bytes > RECENT_BYTES:
-            self._recent_bytes -= len(self._recent.pop(next(iter(self._recent))))
+        self.entries.add(self._current, self._offset - size, size, term, checksum)
+        self.entries.keep(self.last_index, record)
 
     @override
     def release(self, index: int) -> None:
-        before = self._segments
-        super().release(index)
-        for segment in before:
-            if segment not in self._segments:
-                last = self._places.remove(segment)
-                if last is not None and last.index > self.start.index:
-                    self.start = last
+        for segment in self._segments.release(index):
+            last = self.entries.remove(segment)
+            if last is not None and last.index > self.start.index:
+                self.start = last
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -412,64 +332,17 @@ class ReplicaLog(Log):
             return self.start
         if index == self.last_index:
             return self.last
-        return self._places.position(index) if self.start.index < index < self.last_index else None
+        return self.entries.position(index) if self.start.index < index < self.last_index else None
 
     def holds(self, index: int) -> bool:
         """True if this Entry can be shipped."""
         return self.start.index < index <= self.last_index
 
-    def bytes_above(self, index: int) -> int:
-        """Bytes of the Entries above an index, as far as the log reaches back."""
-        return self._places.bytes_above(index)
-
-    def index_before(self, size: int) -> int:
-        """An index above which at least so many bytes of Entries lie, 0 if there are fewer."""
-        return self._places.index_before(size)
-
-    def recent(self, first: int, bytes_max: int) -> list[bytes]:
-        """Records from `first` on that are in memory: at least one, if it is, then up to a size."""
-        records: list[bytes] = []
-        while (record := self._recent.get(first + len(records))) is not None:
-            bytes_max -= len(record)
-            if records and bytes_max < 0:
-                break
-            records.append(record)
-        return records
-
     def read(self, first: int, bytes_max: int, got: Got) -> None:
-        """The same from the disk, in the lane for preparing segments; none if they cannot be
-        read."""
-        wanted: list[tuple[Place, Position]] = []
-        while self.holds(index := first + len(wanted)):
-            place = self._places.place(index)
-            bytes_max -= place.size
-            if wanted and bytes_max < 0:
-                break
-            wanted.append((place, self._places.position(index)))
-        records: list[bytes] = []
-        self._disk.prepare(partial(self._read_all, wanted, records), lambda error: got(records))
-
-    def read_now(self, index: int) -> Entry:
-        """An Entry; blocks unless it is in memory (`recent`). Raises OSError."""
-        records = self.recent(index, 0)
-        if not records:
-            if not self.holds(index):
-                raise OSError(f"the log does not hold Entry {index}")
-            place = self._places.place(index)
-            records.append(self._disk.pread(place.handle, place.size, place.offset))
-        entry = read_entry(records[0], 0, self._seed)
-        if isinstance(entry, Misfit):
-            raise OSError(f"Entry {index} cannot be read: {entry.reason}")
-        return entry
-
-    def _read_all(self, wanted: list[tuple[Place, Position]], records: list[bytes]) -> None:
-        """For any thread: a segment may be reused meanwhile, so what is read is checked."""
-        for (handle, offset, size), position in wanted:
-            record = self._disk.pread(handle, size, offset)
-            entry = read_entry(record, 0, self._seed)
-            if isinstance(entry, Misfit) or entry.position != position:
-                return
-            records.append(record)
+        """The records from `first` on, read from the disk in the lane for preparing segments: at
+        least one, then up to a size; none if they cannot be read."""
+        wanted = range(first, self.last_index + 1 if self.holds(first) else first)
+        self.entries.read(wanted, bytes_max, got)
 
 
 def _ignore(failure: LogFailed | None) -> None:

@@ -37,7 +37,7 @@ def open_log(
     assert not reading.lost or applied.index >= reading.end.index
     end = reading.end if reading.end.index >= applied.index else applied
     log_id = reading.log_id or new_log_id()
-    return Log(**_open(reading, applied, end, log_id, segment_bytes, is_replica=False))
+    return Log(_open(reading, applied, end, log_id, segment_bytes, is_replica=False))
 
 
 def open_replica_log(
@@ -59,10 +59,10 @@ def open_replica_log(
     older = with_older_entries(reading)
     opened = _open(older, older.applied, end, log_id, segment_bytes, is_replica=True)
     try:
-        return ReplicaLog(applied, **opened)
+        return ReplicaLog(applied, opened)
     except BaseException:
-        _close(reading.disk, opened["segments"])
-        opened["spares"].close(_nothing)
+        _close(reading.disk, opened.segments)
+        opened.spares.close(_nothing)
         raise
 
 
@@ -94,17 +94,8 @@ def _open(
         spares.release(segment)  # a newer segment has its Entries
     for segment in needed:
         segment.last = min(segment.last, first - 1)
-    return {
-        "disk": disk,
-        "folder": folder,
-        "log_id": log_id,
-        "term": term,
-        "end": end,
-        "segments": needed + copy.segments,
-        "offset": copy.offset,
-        "spares": spares,
-        "copied": ALL if is_replica else HEADER_BYTES,
-    }
+    segments, copied = needed + copy.segments, ALL if is_replica else HEADER_BYTES
+    return Opened(disk, folder, log_id, term, end, segments, copy.offset, spares, copied)
 
 
 def _close(disk: Disk, segments: list[Segment]) -> None:

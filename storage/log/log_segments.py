@@ -87,12 +87,13 @@ class Spares:
 
     @property
     def can_grow(self) -> bool:
-        """False if there is no spare and none could be made."""
+        """False while there is no spare and none can be made: refuse sends. It is tried again each
+        second."""
         return bool(self._ready) or not self.has_failed
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes of the files that hold nothing."""
+        """Bytes of the files that hold nothing: disk space which is the log's already."""
         return sum(segment.size for segment in self._ready + self._free)
 
     def take(self) -> Segment:
@@ -122,7 +123,7 @@ class Spares:
         self._disk.prepare(partial(self._make, segment), partial(self._made, segment))
 
     def give_back(self) -> None:
-        """Remove the files that nothing needs, apart from a spare."""
+        """Remove the files that nothing needs, apart from a spare: the disk is short."""
         kept = 0 if self._ready or self.is_preparing else _SPARES
         while len(self._free) > kept:
             self._remove(self._free.pop())
@@ -136,12 +137,16 @@ class Spares:
         if not self.is_preparing:
             self._close()
 
-    def _close(self) -> None:
-        assert self._on_idle is not None
-        for segment in self._ready + self._free + self._given_up:
+    def let_go(self, segments: list[Segment]) -> None:
+        """Close the files of these segments."""
+        for segment in segments:
             if segment.handle != _NOT_OPEN:
                 with suppress(OSError):  # a failed disk lets go of the file all the same
                     self._disk.close(segment.handle)
+
+    def _close(self) -> None:
+        assert self._on_idle is not None
+        self.let_go(self._ready + self._free + self._given_up)
         self._ready, self._free, self._given_up = [], [], []
         self._on_idle()
 
@@ -242,3 +247,51 @@ class Spares:
         segment.size = size
         segment.has_remains = False
         segment.failures = 0
+
+
+class SegmentsInUse:
+    """Those with Entries that are not released, in order; the last one is written."""
+
+    def __init__(self, segments: list[Segment], spares: Spares) -> None:
+        self.all = segments
+        self._spares = spares
+        self._unsynced = [segments[-1]]
+        """Those that may hold what is not synced, in order; always the last one."""
+        self.older_bytes = sum(segment.used for segment in segments[:-1])
+        """Bytes of Entries in segments before the last one."""
+
+    def begin_next(self, last: int, used: int) -> Segment:
+        """Go over to the next segment; the present one ends with the Entry `last`, and has so many
+        bytes of them. Raises OSError."""
+        segment, ended = self._spares.take(), self.all[-1]
+        ended.last, ended.used = last, used
+        self.older_bytes += used
+        segment.first = last + 1
+        self.all.append(segment)
+        self._unsynced.append(segment)
+        return segment
+
+    def unsynced_handles(self) -> list[int]:
+        """The files to sync, older ones first."""
+        return [segment.handle for segment in self._unsynced]
+
+    def synced(self, reached: int) -> None:
+        """The Entries up to this one are durable."""
+        while len(self._unsynced) > 1 and self._unsynced[0].last <= reached:
+            del self._unsynced[0]
+
+    def release(self, index: int) -> list[Segment]:
+        """Reuse those without Entries above `index`, and return them."""
+        released = [segment for segment in self.all[:-1] if segment.last <= index]
+        for segment in released:
+            self.all.remove(segment)
+            if segment in self._unsynced:
+                self._unsynced.remove(segment)
+            self.older_bytes -= segment.used
+            self._spares.release(segment)
+        self._spares.want()
+        return released
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._spares.let_go(self.all)

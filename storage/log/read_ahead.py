@@ -32,8 +32,8 @@ class ReadAhead:
 
     def entry(self, log: ReplicaLog, index: int) -> Entry | None:
         """An Entry; None while it is read from the disk. Raises OSError if that failed."""
-        if log.recent(index, 0):
-            return log.read_now(index)
+        if records := log.entries.recent(index, 0):
+            return log.decode(records[0])
         if self._is_reading:
             return None
         if self._log is log and self._first == index:

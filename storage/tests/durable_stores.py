@@ -68,7 +68,7 @@ async def end_of_flush(store: DurableStore) -> None:
 async def end_of_preparing(store: DurableStore) -> None:
     """Wait until the next segment of the log is ready, or could not be made."""
     async with asyncio.timeout(60):
-        while log_of(store)._spares.is_preparing:  # noqa: ASYNC110
+        while log_of(store).spares.is_preparing:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 

@@ -242,7 +242,7 @@ async def test_a_segment_is_reused_only_when_its_entries_are_in_flushed_rows() -
 
 
 def _can_grow(log: Log) -> bool:
-    return log.can_grow
+    return log.spares.can_grow
 
 
 @virtual
@@ -294,7 +294,7 @@ async def test_unused_segments_are_given_back_apart_from_a_spare() -> None:
     log.release(5)
     await synced(log)
 
-    log.give_back()
+    log.spares.give_back()
 
     assert (before, _segments(place)) == (7, 2)
     assert (await appended(log, b"7" * 7000, b"8" * 7000)).index == 8
@@ -311,7 +311,7 @@ async def test_a_log_without_a_spare_keeps_a_file_for_it() -> None:
         await synced(log)
     log.release(1)
 
-    log.give_back()
+    log.spares.give_back()
 
     while not _can_grow(log):
         await synced(log)
@@ -325,10 +325,10 @@ async def test_a_released_segment_is_a_spare_on_a_full_disk() -> None:
     await appended(log, b"1" * 7000)
     place.disk.is_full = True
     await appended(log, b"2" * 7000)
-    assert log.spare_bytes == 0
+    assert log.spares.spare_bytes == 0
 
     log.release(1)
-    assert log.spare_bytes == place.segment_bytes
+    assert log.spares.spare_bytes == place.segment_bytes
     assert log.append(b"3" * 7000) == 3
 
 

@@ -70,7 +70,7 @@ async def test_entries_of_several_terms_are_kept_byte_for_byte() -> None:
 
     assert await synced(log) is None
     assert await got(log, 1) == sent
-    assert log.recent(2, 1) == sent[1:2]
+    assert log.entries.recent(2, 1) == sent[1:2]
     assert log.position_at(2) == entries[1].position
     assert log.position_at(5) is None
     assert log.last.term == 9
@@ -81,7 +81,7 @@ async def test_entries_of_several_terms_are_kept_byte_for_byte() -> None:
     assert place.read().committed == 2
     assert again.last == log.last
     assert await got(again, 3, 1) == sent[2:3]
-    assert again.read_now(4).queue_ids == (4,)
+    assert again.entries.read_now(4).queue_ids == (4,)
 
 
 @virtual
@@ -228,7 +228,7 @@ async def test_a_released_entry_is_not_shipped() -> None:
     assert log.position_at(3) is None
     assert await got(log, 4) == []
     assert await got(log, 5) == sent[4:]
-    assert log.bytes_above(4) == len(sent[4]) + len(sent[5])
+    assert log.entries.bytes_above(4) == len(sent[4]) + len(sent[5])
 
 
 async def _opened_again(place: ReplicaPlace, flips: bytes = b"") -> tuple[ReplicaLog, list[bytes]]:
@@ -273,7 +273,7 @@ async def test_an_entry_that_cannot_be_read_is_not_shipped() -> None:
     assert await got(log, 1) == sent[:1]
     assert await got(log, 2) == []
     with pytest.raises(OSError, match="Entry 2 cannot be read"):
-        log.read_now(2)
+        log.entries.read_now(2)
 
 
 @virtual

@@ -29,7 +29,8 @@ async def _three_entries(place: ReplicaPlace) -> None:
 
 
 def _is_whole(log: ReplicaLog, sent: list[bytes]) -> bool:
-    return [log.read_now(number).size for number in range(1, 1 + len(sent))] == [*map(len, sent)]
+    numbers = range(1, 1 + len(sent))
+    return [log.entries.read_now(number).size for number in numbers] == [*map(len, sent)]
 
 
 @virtual
@@ -151,7 +152,7 @@ async def test_a_released_segment_with_an_unreadable_page_is_written_anew() -> N
 
     assert await _refused(log, 5) == 0
 
-    assert log.can_grow
+    assert log.spares.can_grow
     assert place.segment_of(9).name == name
     assert len(place.disk.list(FOLDER)) == len(files) + 1
 
@@ -162,7 +163,7 @@ async def test_a_segment_that_can_be_neither_read_nor_written_is_set_aside() -> 
 
     assert await _refused(log, 20) == 0
 
-    assert log.can_grow
+    assert log.spares.can_grow
     assert name not in place.disk.list(FOLDER)  # its blocks are free when it is closed
     await closed(log)
     assert place.disk.open_handles == 0
@@ -202,7 +203,7 @@ async def test_a_replica_sets_aside_a_segment_that_cannot_be_written() -> None:
 
     assert await _refused(log, 10) <= 1
 
-    assert log.can_grow
+    assert log.spares.can_grow
     assert name not in place.disk.list(FOLDER)
     await closed(log)
     assert place.disk.open_handles == 0
@@ -220,7 +221,7 @@ async def test_a_segment_that_is_not_written_for_lack_of_room_is_tried_again() -
     place.disk.is_full = False
     await asyncio.sleep(2 * _RETRY_S)
 
-    assert log.can_grow
+    assert log.spares.can_grow
     assert await _refused(log, 2) == 0
     assert len(place.disk.list(FOLDER)) <= len(files) + 3
 
@@ -228,7 +229,7 @@ async def test_a_segment_that_is_not_written_for_lack_of_room_is_tried_again() -
 @virtual
 async def test_a_segment_that_cannot_be_written_once_is_kept() -> None:
     place, log, name = await _with_a_refused_spare()
-    while log.can_grow:
+    while log.spares.can_grow:
         log.append(b"x" * 3000)
         await synced(log)
     place.disk.file(FOLDER / name).refuses_writes = False

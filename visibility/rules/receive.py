@@ -7,6 +7,7 @@ dead-letter queue, or passes them by.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 
 import msgspec
 
@@ -57,6 +58,12 @@ def wait_ms(operation: ReceiveMessage | FindMessages, settings: QueueSettings) -
     """Time for which this receive may wait: its own, or by default the queue's."""
     asked_s = operation.wait_time_seconds
     return settings.wait_ms if asked_s is None else asked_s * 1000
+
+
+def waiting_on(request: Request, left_s: float) -> Request:
+    """The same receive with the rest of its wait, rounded up to a second."""
+    operation = msgspec.structs.replace(request.operation, wait_time_seconds=max(0, ceil(left_s)))
+    return msgspec.structs.replace(request, operation=operation)
 
 
 class _Taking:

@@ -13,7 +13,7 @@ from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_messages import TXN
 from cluster.coordination.etcd_wire import Reply
 from cluster.members.leader_view import LeaderView
-from cluster.peers.forwarded import Leaders
+from cluster.peers.readiness import Leaders
 from cluster.replication.leadership import Renewal
 from cluster.tests.coordinations import Hosts
 from cluster.tests.members.member_hosts import TTL_S, Candidate, gone, told

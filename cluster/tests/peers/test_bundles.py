@@ -16,7 +16,7 @@ from cluster.peers.forwarded import BUNDLE, REQUEST_HEAD, VERSION, ForwardedRequ
 from cluster.peers.link import Call, Link
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason, Refusal
 from cluster.peers.peer_settings import Channel
-from cluster.shards.lead import PASSES_MAX
+from cluster.shards.turn_timing import PASSES_MAX
 from cluster.tests.peers.peer_hosts import (
     QUEUE,
     RECEIVE,
@@ -368,7 +368,7 @@ async def test_what_cannot_be_encoded_is_answered_and_keeps_no_others(
         assert [each.refusal for each in asked] == [ServiceUnavailable] * 2
         assert [each.refusal for each in others] == [SendMessageResult] * 2
         assert [each["event"] for each in logs].count("requests_not_encoded") == 1
-        assert a.router.given_up == 2
+        assert a.router.retries.given_up == 2
         assert await stored(b) == []
 
 

@@ -81,10 +81,10 @@ async def test_a_request_that_came_back_from_a_shard_can_be_given_up() -> None:
         asked = b.ask(prepared.receive(QUEUE))
         cluster.learn(None)
         await b.fall()
-        assert b.router.held == 1
+        assert len(b.router.retries) == 1
 
         assert b.router.cancel(asked.ticket)
-        assert b.router.held == 0
+        assert len(b.router.retries) == 0
 
 
 @virtual
@@ -102,7 +102,7 @@ async def test_a_request_without_a_leader_is_unavailable_after_a_bounded_time() 
 
         assert asked.refusal is ServiceUnavailable
         assert [line["event"] for line in logs] == ["request_given_up"]
-        assert (a.router.given_up, a.router.held) == (1, 0)
+        assert (a.router.retries.given_up, len(a.router.retries)) == (1, 0)
 
 
 @virtual
@@ -273,7 +273,7 @@ async def test_long_polls_take_no_room_from_other_requests() -> None:
         cluster.learn("a")
         await pass_time(0.1)
         assert {each.refusal for each in sends} == {SendMessageResult}
-        assert a.router.held == 0
+        assert len(a.router.retries) == 0
 
 
 @virtual

@@ -278,7 +278,7 @@ class Host:
         assert replica is not None
         record = self.cluster.record
         for each in range(self.applied.index + 1, index + 1):
-            entry = replica.log.read_now(each)
+            entry = replica.log.entries.read_now(each)
             record.applied(self.name, entry.position, entry.body)
             self.applied = entry.position
             waiting = self._pending.pop(each, None)

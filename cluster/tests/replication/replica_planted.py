@@ -11,11 +11,10 @@ from cluster.replication import candidacy
 from cluster.replication.candidacy import Adopting, Asking
 from cluster.replication.following import Follower
 from cluster.replication.journal import Journal
-from cluster.replication.leadership import Seen
+from cluster.replication.leadership import Seen, Taken
 from cluster.replication.leading import Leading
 from cluster.replication.replica import Replica
 from cluster.replication.replica_messages import Appended, Heartbeat
-from cluster.replication.shipping import Taken
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication import test_log_in_cluster as log_stories
 from cluster.tests.replication import test_replica_rules as stories

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.shards.lead import PASSES_MAX, TURN_REQUESTS_MAX
+from cluster.shards.turn_timing import PASSES_MAX, TURN_REQUESTS_MAX
 from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.replication.test_shards import Q, bodies, received, staged
 from visibility.tests import prepared

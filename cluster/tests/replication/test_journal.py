@@ -65,7 +65,7 @@ async def test_files_are_written_opened_anew_and_closed(tmp_path: Path) -> None:
     again.open(BEGINNING)
     assert not again.damage
     assert again.promise == Promise("first", 3, "first", {"first": "a"})
-    assert again.log.read_now(2).body == b"1" * 20_000
+    assert again.log.entries.read_now(2).body == b"1" * 20_000
     await _called(again.close)
 
 

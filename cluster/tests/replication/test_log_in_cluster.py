@@ -224,7 +224,7 @@ async def test_a_follower_far_behind_needs_a_checkpoint(stage: Stage) -> None:
     assert leader.replica is not None
     log = leader.replica.log
     assert log.start.index > follower.flushed.index + 3
-    kept_bytes = log.bytes_above(log.start.index)
+    kept_bytes = log.entries.bytes_above(log.start.index)
     assert kept_bytes >= stage.timing.retained_bytes, "others may lag a little"
     follower.start()
 
@@ -321,7 +321,7 @@ async def test_a_log_that_lost_committed_entries_while_it_ran_is_replaced(stage:
     assert leader.replica is not None
     start = leader.replica.log.start.index
     assert host.flushed.index < start - 5
-    host.disk.flip_in(host.folder, replica.log.recent(start - 5, 0)[0], 100)
+    host.disk.flip_in(host.folder, replica.log.entries.recent(start - 5, 0)[0], 100)
 
     replica.fail("a sync failed")
     await stage.until(lambda: "is lost" in replica.journal.damage)

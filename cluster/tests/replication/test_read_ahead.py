@@ -7,18 +7,14 @@ import pytest
 from cluster.tests.replication.shard_hosts import ShardCluster, restart
 from cluster.tests.replication.test_shards import sent, staged
 from storage.log import ReadAhead, ReplicaLog
-from storage.log.entry import Entry
-
-_read_now = ReplicaLog.read_now
-
-
-def _only_from_memory(log: ReplicaLog, index: int) -> Entry:
-    assert log.recent(index, 0), "the event loop waits for the disk"
-    return _read_now(log, index)
+from storage.log.log_entries import LogEntries
 
 
 def test_a_host_that_replays_does_not_wait_for_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReplicaLog, "read_now", _only_from_memory)
+    def refused(entries: LogEntries, index: int) -> None:
+        pytest.fail("the event loop waits for the disk")
+
+    monkeypatch.setattr(LogEntries, "read_now", refused)
     read = ReplicaLog.read
     reads: list[int] = []
 
@@ -48,6 +44,10 @@ class MissingLog:
 
     def __init__(self) -> None:
         self.reads: list[int] = []
+
+    @property
+    def entries(self) -> MissingLog:
+        return self
 
     def recent(self, first: int, bytes_max: int) -> list[bytes]:
         return []

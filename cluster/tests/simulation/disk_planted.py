@@ -91,7 +91,7 @@ def refuse_bad_pages(patch: pytest.MonkeyPatch) -> None:
     def read(disk: Disk, handle: int, size: int, offset: int) -> bytes:
         return disk.pread(handle, size, offset)
 
-    patch.setattr("storage.log.entry_places.read_piece", read)
+    patch.setattr("storage.log.log_entries.read_piece", read)
 
 
 def blame_the_other_host(patch: pytest.MonkeyPatch) -> None:

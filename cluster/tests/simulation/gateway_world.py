@@ -248,8 +248,8 @@ class SimulatedGateway:
             shown_leader_of=leaders.leader_of,
             news=QueueNews(self.transport, self.view),
         )
-        self._give_up = self.router._give_up
-        self.router._give_up = self._given_up  # type: ignore[method-assign]
+        self._give_up = self.router.retries.give_up
+        self.router.retries.give_up = self._given_up  # type: ignore[method-assign]
         counted = cast(Any, _Counted(self.router, history))
         self.split = SplitQueues(counted, self.view, entropy, LoopClock().wall_s)
         self.view.catch_up()

@@ -1,8 +1,11 @@
-"""EntryPlaces: where each Entry of a log lies in its segments, with its term and checksum."""
+"""LogEntries: where each Entry of a log lies in its segments, with its term and checksum, and the
+latest records in memory."""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from storage.log.disk import Disk
@@ -11,8 +14,13 @@ from storage.log.header import HEADER_BYTES
 from storage.log.log_segments import Segment
 from storage.log.scan import read_piece
 
+RECENT_BYTES = 32 << 20
+"""Entries kept in memory to be shipped: as much as may be under way."""
 
-class Place(NamedTuple):
+Got = Callable[[list[bytes]], None]
+
+
+class _Place(NamedTuple):
     """A record in a file."""
 
     handle: int
@@ -34,16 +42,20 @@ class _InSegment:
         return Position(self.terms[at], self.first + at, self.checksums[at])
 
 
-class EntryPlaces:
-    """Those of the segments in use, in the order of their Entries."""
+class LogEntries:
+    """Those of the segments in use, in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: Disk, seed: int) -> None:
+        self._disk = disk
+        self._seed = seed
         self._segments: dict[Segment, _InSegment] = {}
+        self._recent: dict[int, bytes] = {}
+        self._recent_bytes = 0
 
-    def read(self, disk: Disk, segment: Segment, last: int, seed: int) -> None:
+    def find(self, segment: Segment, last: int) -> None:
         """Find the Entries up to `last` in one more segment; blocks. Raises OSError."""
-        self._segments[segment] = _InSegment(segment.first)
-        data = read_piece(disk, segment.handle, segment.size, 0)
+        seed, self._segments[segment] = self._seed, _InSegment(segment.first)
+        data = read_piece(self._disk, segment.handle, segment.size, 0)
         offset, index = HEADER_BYTES, segment.first
         while index <= last:
             entry = read_entry(data, offset, seed)
@@ -67,6 +79,13 @@ class EntryPlaces:
         places.terms.append(term)
         places.checksums.append(checksum)
 
+    def keep(self, index: int, record: bytes) -> None:
+        """Keep the record of the next Entry in memory, and the latest before it, up to a size."""
+        self._recent[index] = record
+        self._recent_bytes += len(record)
+        while self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= len(self._recent.pop(next(iter(self._recent))))
+
     def remove(self, segment: Segment) -> Position | None:
         """Forget a segment; returns its last Entry, None if it has none that counts."""
         places = self._segments.pop(segment)
@@ -82,17 +101,56 @@ class EntryPlaces:
         _, places = self._find(index)
         return places.position(index - places.first)
 
-    def place(self, index: int) -> Place:
-        """The place of an Entry that is there."""
+    def _place(self, index: int) -> _Place:
         segment, places = self._find(index)
         at = index - places.first
-        return Place(segment.handle, places.offsets[at], places.sizes[at])
+        return _Place(segment.handle, places.offsets[at], places.sizes[at])
 
     def _find(self, index: int) -> tuple[Segment, _InSegment]:
         for segment, places in reversed(self._segments.items()):
             if places.first <= index:
                 return segment, places
         raise AssertionError(f"Entry {index} is not held")
+
+    def recent(self, first: int, bytes_max: int) -> list[bytes]:
+        """Records from `first` on that are in memory: at least one, if it is, then up to a size."""
+        records: list[bytes] = []
+        while (record := self._recent.get(first + len(records))) is not None:
+            bytes_max -= len(record)
+            if records and bytes_max < 0:
+                break
+            records.append(record)
+        return records
+
+    def read(self, wanted: range, bytes_max: int, got: Got) -> None:
+        """See `ReplicaLog.read`; `wanted` are indexes of Entries that are there."""
+        places: list[tuple[_Place, Position]] = []
+        for index in wanted:
+            place = self._place(index)
+            bytes_max -= place.size
+            if places and bytes_max < 0:
+                break
+            places.append((place, self.position(index)))
+        records: list[bytes] = []
+        self._disk.prepare(partial(self._read_all, places, records), lambda error: got(records))
+
+    def _read_all(self, places: list[tuple[_Place, Position]], records: list[bytes]) -> None:
+        """For any thread: a segment may be reused meanwhile, so what is read is checked."""
+        for (handle, offset, size), position in places:
+            record = self._disk.pread(handle, size, offset)
+            entry = read_entry(record, 0, self._seed)
+            if isinstance(entry, Misfit) or entry.position != position:
+                return
+            records.append(record)
+
+    def read_now(self, index: int) -> Entry:
+        """An Entry that is there; blocks unless it is in memory. Raises OSError."""
+        handle, offset, size = self._place(index)
+        record = self._recent.get(index) or self._disk.pread(handle, size, offset)
+        entry = read_entry(record, 0, self._seed)
+        if isinstance(entry, Misfit):
+            raise OSError(f"Entry {index} cannot be read: {entry.reason}")
+        return entry
 
     def bytes_above(self, index: int) -> int:
         """Bytes of the Entries above an index, as far as the log reaches back."""
