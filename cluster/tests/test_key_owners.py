@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from auth.envelope import BUILT_IN_KEY
 from auth.policy_document import Kind, read_policy
 from cluster.keys.key_owners import Grant
-from cluster.tests.stores import ACCOUNT, KINDS, Place, opened_place
+from cluster.tests.stores import ACCOUNT, Place
 
 OTHERS = "222222222222"
-
-
-@pytest.fixture(params=KINDS)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    async with opened_place(request, request.param, tmp_path) as place:
-        yield place
 
 
 async def test_each_account_has_its_own_keys(place: Place) -> None:
