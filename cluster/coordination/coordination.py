@@ -140,10 +140,6 @@ class Lease(Protocol):
     def lease_id(self) -> int:
         """Its id, for transactions."""
 
-    @property
-    def held_until_s(self) -> float:
-        """The time up to which it is certainly held, on the clock of the coordination."""
-
     def is_held(self) -> bool:
         """True while no other host can have seen it end. Never true again after it was false.
 

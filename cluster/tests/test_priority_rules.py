@@ -11,8 +11,8 @@ from storage.tests.memory_store import CountingStore
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt
 from visibility.rows.row_keys import LEVEL_LINE, message_key
-from visibility.state.invariants import check_shard
 from visibility.tests import prepared
+from visibility.tests.invariants import check_shard
 from visibility.tests.prepared import KnownQueues
 
 WEIGHTED = {"holdfast:priority": "weighted"}

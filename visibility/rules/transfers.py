@@ -140,7 +140,6 @@ class _Step:
     ) -> None:
         self._shard = shard
         self._queue = queue
-        self._definition = definition
         self._heir = heir
         self._now_ms = stamp.now_ms
         self.is_here = heir.shard == definition.shard
