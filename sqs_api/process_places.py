@@ -85,8 +85,8 @@ class ProcessPlace:
 class SoleProcess(ProcessPlace):
     """The only process beside its data folder."""
 
-    def __init__(self, settings: Settings, listening: Inherited | None = None) -> None:
-        super().__init__(listening)
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
         self._settings = settings
 
     @override
