@@ -85,8 +85,8 @@ class ProcessPlace:
 class SoleProcess(ProcessPlace):
     """The only process beside its data folder."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
+    def __init__(self, settings: Settings, listening: Inherited | None = None) -> None:
+        super().__init__(listening)
         self._settings = settings
 
     @override

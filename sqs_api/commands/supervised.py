@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from sqs_api.settings.config import Settings
 from sqs_api.workers.forked import Started, fork_workers
@@ -22,7 +22,7 @@ class Supervised(NamedTuple):
 
     address: str
     first_key: AccessKey | None
-    stop: Callable[[], Awaitable[None]]
+    stop: Callable[[], Coroutine[Any, Any, None]]
     """Finishes the requests under way, and ends all workers."""
 
 

@@ -171,7 +171,7 @@ class Rows:
 
     def is_true(self, note: FailureNote) -> bool:
         """A note is that of the messages which are there."""
-        content = content_of(note, self)
+        content = content_of(note, cast(Notes, self))
         assert content is not None
         counts = Counted()
         assert counts.load(note.span, note.sequences, content)
