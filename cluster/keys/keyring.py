@@ -542,7 +542,6 @@ class Keyring:
         named = self._keys.get(row)
         if named is None or named.key_id != stored.key_id:
             named = NamedKey(name, stored.key_id, row, account)
-            named.created_at_ms = stored.created_at_ms
             self._keys[row] = self._names[account, name] = named
         named.enabled = stored.enabled
         named.grants = tuple(Grant(*each) for each in sorted(stored.grants.items()))
