@@ -20,10 +20,12 @@ from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.clients.client_command_lines import CommandLineClient
 from compat_tests.clients.old_boto3 import LIBRARIES, OldBoto3Client
 from compat_tests.clients.raw import RawClient
-from compat_tests.facade import Client, Credentials
+from compat_tests.facade import Client, Credentials, create_fifo_queue
+from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import NodeProcess
 
 NodeFactory = Callable[..., NodeProcess]
+MakeFifo = Callable[..., str]
 
 _ENDPOINT = os.environ.get("COMPAT_ENDPOINT")
 _numbers = itertools.count(1)
@@ -106,6 +108,14 @@ def strict_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProces
     node.stop()
 
 
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
+    """Two clusters and a gateway."""
+    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
+    yield process.start()
+    process.close()
+
+
 @pytest.fixture(scope="session")
 def current(endpoint: str, credentials: Credentials) -> Iterator[Boto3Client]:
     """The current boto3 (JSON)."""
@@ -160,6 +170,22 @@ def make_queue(current: Boto3Client, fresh_name: Callable[[], str]) -> Callable[
         return str(answer["QueueUrl"])
 
     return make
+
+
+@pytest.fixture
+def make_fifo(current: Client, fresh_name: Callable[[], str]) -> MakeFifo:
+    """Makes FIFO queues with the given attributes."""
+
+    def make(**given: str) -> str:
+        return create_fifo_queue(current, fresh_name(), **given)
+
+    return make
+
+
+@pytest.fixture
+def fifo(make_fifo: MakeFifo) -> str:
+    """A FIFO queue with every default."""
+    return make_fifo()
 
 
 @pytest.fixture

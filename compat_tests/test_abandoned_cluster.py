@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,6 @@ pytestmark = [
 SHARDS = 3
 SENT = 20
 """Messages for each queue."""
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
-    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
-    yield process.start()
-    process.close()
 
 
 def lose(fleet: FleetProcess, kept: Path) -> None:

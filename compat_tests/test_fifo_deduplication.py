@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.conftest import NodeFactory
+from compat_tests.conftest import MakeFifo, NodeFactory
 from compat_tests.facade import (
     Client,
     ClientError,
@@ -29,7 +29,6 @@ from compat_tests.test_send import string
 from compat_tests.test_visibility import delete
 
 Names = Callable[[], str]
-MakeFifo = Callable[..., str]
 
 BY_GROUP = {"DeduplicationScope": "messageGroup"}
 BY_CONTENT = {"ContentBasedDeduplication": "true"}
@@ -37,22 +36,6 @@ NO_ID = (
     "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
     "provided explicitly"
 )
-
-
-@pytest.fixture
-def make_fifo(current: Client, fresh_name: Names) -> MakeFifo:
-    """Makes FIFO queues with the given attributes."""
-
-    def make(**given: str) -> str:
-        return create_fifo_queue(current, fresh_name(), **given)
-
-    return make
-
-
-@pytest.fixture
-def fifo(make_fifo: MakeFifo) -> str:
-    """A FIFO queue with every default."""
-    return make_fifo()
 
 
 def send(client: Client, url: str, group: str, body: str, identity: str) -> tuple[str, int]:

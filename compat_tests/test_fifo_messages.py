@@ -6,18 +6,17 @@ Groups, order and long polls are in the transcripts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
+from compat_tests.conftest import MakeFifo
 from compat_tests.facade import (
     Client,
     ClientError,
     Members,
     bodies,
     counts,
-    create_fifo_queue,
     receive,
     receive_count,
     refusal,
@@ -27,9 +26,6 @@ from compat_tests.facade import (
 from compat_tests.test_dead_letter import arn, redrive
 from compat_tests.test_send import TRACE, string
 from compat_tests.test_visibility import change
-
-Names = Callable[[], str]
-MakeFifo = Callable[..., str]
 
 ID_RULE = (
     "Value {} for parameter MessageDeduplicationId is invalid. Reason: MessageDeduplicationId can "
@@ -44,22 +40,6 @@ NO_ID = (
     "provided explicitly"
 )
 NO_GROUP = "The request must contain the parameter MessageGroupId."
-
-
-@pytest.fixture
-def make_fifo(current: Client, fresh_name: Names) -> MakeFifo:
-    """Makes FIFO queues with the given attributes."""
-
-    def make(**given: str) -> str:
-        return create_fifo_queue(current, fresh_name(), **given)
-
-    return make
-
-
-@pytest.fixture
-def fifo(make_fifo: MakeFifo) -> str:
-    """A FIFO queue with every default."""
-    return make_fifo()
 
 
 # -- refusals of a send ----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,13 +22,6 @@ pytestmark = [
 ]
 MOVED_S = 600.0
 """Longest wait for a part that consumers hold up."""
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
-    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
-    yield process.start()
-    process.close()
 
 
 def moved(fleet: FleetProcess, name: str, shard: int) -> None:

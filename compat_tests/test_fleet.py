@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,13 +26,6 @@ pytestmark = [
         "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
-    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
-    yield process.start()
-    process.close()
 
 
 def made(client: Boto3Client, name: str, **attributes: str) -> str:

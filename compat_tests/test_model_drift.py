@@ -16,7 +16,7 @@ from botocore.model import ServiceModel, Shape
 
 from sqs_api.protocol.error_codes import TABLE
 from visibility.contract.actions import ACTIONS
-from visibility.contract.results import member_name as result_member_name
+from visibility.contract.operations import member_name
 
 MODEL = ServiceModel(Loader().load_service_model("sqs", "service-2"), "sqs")
 
@@ -199,7 +199,7 @@ def test_errors_are_those_of_the_model() -> None:
 
 
 def test_irregular_names_are_still_irregular() -> None:
-    assert result_member_name("md5_of_body") == "MD5OfBody"
+    assert member_name("md5_of_body") == "MD5OfBody"
     members = MODEL.operation_model("ListDeadLetterSourceQueues").output_shape.members
     assert "queueUrls" in members
     assert "tags" in MODEL.operation_model("CreateQueue").input_shape.members

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth import AccessKey, AuthError, CredentialSet, Verifier, open_caller, sigv4
+from auth import AccessKey, AuthError, Verifier, open_caller, sigv4
 from auth.canonical import canonical_resource, split_query
+from auth.tests.refusing import PRESIGNED, SIGNED, make_verifier
 from auth.tests.signed_requests import KEY, NOW_S, TEMPORARY_KEY, Request, sign_header, sign_query
 
 TEXT = st.text(min_size=1, max_size=12)
@@ -35,13 +36,7 @@ NAMES = (
     b"x-amz-content-sha256",
     b"x-amz-target",
 )
-SIGNED = sign_header()
-PRESIGNED = sign_query()
 NAMES_SIGNED = (b"content-type", b"host", b"x-amz-date", b"x-amz-target")
-
-
-def make_verifier() -> Verifier:
-    return Verifier(CredentialSet([KEY, TEMPORARY_KEY]))
 
 
 @given(

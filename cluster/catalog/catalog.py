@@ -337,9 +337,10 @@ class Catalog(QueueView):
         assert queue is not None
         return queue
 
-    async def _change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
-        """The same for other parts, once all shards have said which they know: numbers and ids of
-        parts that only they know are in use."""
+    async def change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
+        """Do what this decides by the rules of parts, once all shards have said which parts they
+        know: numbers and ids of parts that only they know are in use. It may raise errors of its
+        own."""
         if self._all_heard is not None:
             await self._all_heard()
         return await self._issue(decide)
@@ -449,18 +450,18 @@ class Catalog(QueueView):
 
     async def add_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
         """Add parts to a queue."""
-        return await self._change_parts(lambda: part_rules.add_parts(self, queue, added))
+        return await self.change_parts(lambda: part_rules.add_parts(self, queue, added))
 
     async def replace_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
         """Put new parts into the place of those of a FIFO queue."""
-        return await self._change_parts(
+        return await self.change_parts(
             lambda: part_rules.replace_parts(self, queue, added, self._now_ms())
         )
 
     async def drain_parts(self, queue: QueueDefinition, numbers: Iterable[int]) -> QueueDefinition:
         """Let parts of a queue take no messages any more."""
         closing = list(numbers)
-        return await self._change_parts(
+        return await self.change_parts(
             lambda: part_rules.drain_parts(self, queue, closing, self._now_ms())
         )
 
@@ -468,13 +469,9 @@ class Catalog(QueueView):
         self, queue: QueueDefinition, number: int, added: NewParts
     ) -> QueueDefinition:
         """Put a new part into the place of one, which drains into it."""
-        return await self._change_parts(
+        return await self.change_parts(
             lambda: part_rules.move_part(self, queue, number, added, self._now_ms())
         )
-
-    async def change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
-        """Do what this decides by the rules of parts. It may raise errors of its own."""
-        return await self._change_parts(decide)
 
     async def remove_shards(self, decide: Callable[[], Decision]) -> None:
         """Do what this decides by `queue_rules.remove_shards`. It may raise errors of its own."""

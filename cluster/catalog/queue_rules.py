@@ -340,9 +340,7 @@ def _current(view: QueueView, queue: QueueDefinition) -> QueueDefinition:
 # -- delete and purge ------------------------------------------------------------------------------
 
 
-def delete(
-    view: QueueView, queue: QueueDefinition, now_ms: int, *, force: bool = False
-) -> Decision:
+def delete(view: QueueView, queue: QueueDefinition, now_ms: int, *, force: bool) -> Decision:
     """The queue becomes a tombstone, and its name has to wait. It can be restored within the
     window.
 
@@ -469,7 +467,7 @@ def windows_over(view: QueueView, now_ms: int, shards: Container[int]) -> list[K
     return [each for each in view.kept.over(now_ms) if each.queue.shard in shards]
 
 
-def end_windows(view: QueueView, now_ms: int, shards: Container[int] = ALL_SHARDS) -> Decision:
+def end_windows(view: QueueView, now_ms: int, shards: Container[int]) -> Decision:
     """Some of these are to be dropped."""
     over = windows_over(view, now_ms, shards)
     return set_state(view.kept.all_together(over, AT_ONCE), KeptState.DROPPING)

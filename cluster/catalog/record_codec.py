@@ -8,7 +8,8 @@ stored as one part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,6 +48,11 @@ class StoredQueue(msgspec.Struct, frozen=True, omit_defaults=True):
     last_part: int = 0
     gone: tuple[GonePart, ...] = ()
     skipped_part: int = 0
+
+    @property
+    def is_fifo(self) -> bool:
+        """True for a FIFO queue."""
+        return self.attributes.get("FifoQueue") == "true"
 
     def places(self) -> dict[int, int]:
         """The shards of all its parts, by queue id. Raises CatalogUnreadable for none."""
@@ -90,6 +96,20 @@ def stored_queues(records: Iterable[Record]) -> Iterator[tuple[StoredQueue, int,
         elif isinstance(entry, StoredTombstone):
             queue = entry.queue
             yield queue, queue.queue_id, queue.places()[queue.queue_id]
+
+
+class KnownQueue(NamedTuple):
+    """A queue or part as the catalog has it."""
+
+    shard: int
+    name: str
+    fifo: bool
+
+
+def shown(known: Mapping[int, KnownQueue], queue_id: int) -> str:
+    """A queue in a finding."""
+    queue = known.get(queue_id)
+    return f"queue {queue_id} ({queue.name})" if queue else f"queue {queue_id}"
 
 
 def skip_part_numbers(key: str, value: bytes) -> bytes:

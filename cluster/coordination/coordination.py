@@ -140,10 +140,6 @@ class Lease(Protocol):
     def lease_id(self) -> int:
         """Its id, for transactions."""
 
-    @property
-    def held_until_s(self) -> float:
-        """The time up to which it is certainly held, on the clock of the coordination."""
-
     def is_held(self) -> bool:
         """True while no other host can have seen it end. Never true again after it was false.
 
@@ -158,11 +154,9 @@ class LeasingCoordination(Coordination, Protocol):
     """A coordination of several hosts. On a single host no other could take over: SQLite has no
     leases."""
 
-    async def grant(self, ttl_s: int, on_lost: Callable[[], None]) -> Lease | Unavailable:
-        """A lease that ends about this many seconds after its holder stops renewing it. `on_lost`
-        is called once if it ends by itself."""
+    async def grant(self, ttl_s: int, on_gone: Callable[[], None]) -> Lease | Unavailable:
+        """A lease that ends about this many seconds after its holder stops renewing it.
 
-    async def grant_lasting(self, ttl_s: int, on_gone: Callable[[], None]) -> Lease | Unavailable:
-        """The same, but renewed until the coordination says that it is gone, also after it was
-        away for longer. For holders that other hosts check by other means: `is_held` becomes false
-        as ever, and means nothing to them."""
+        It is renewed until the coordination says that it is gone, also after that was away for
+        longer; then `on_gone` is called once.
+        """

@@ -310,22 +310,11 @@ class EtcdCoordination:
 
     # -- leases ------------------------------------------------------------------------------------
 
-    async def grant(self, ttl_s: int, on_lost: Callable[[], None]) -> EtcdLease | Unavailable:
+    async def grant(self, ttl_s: int, on_gone: Callable[[], None]) -> EtcdLease | Unavailable:
         """See LeasingCoordination."""
-        return await self._grant(ttl_s, on_lost, is_lasting=False)
-
-    async def grant_lasting(
-        self, ttl_s: int, on_gone: Callable[[], None]
-    ) -> EtcdLease | Unavailable:
-        """See LeasingCoordination."""
-        return await self._grant(ttl_s, on_gone, is_lasting=True)
-
-    async def _grant(
-        self, ttl_s: int, on_lost: Callable[[], None], *, is_lasting: bool
-    ) -> EtcdLease | Unavailable:
         lease_id = self._entropy.bits128() % (1 << _LEASE_ID_BITS) or 1
         monotonic_s = self._clock.monotonic_s
-        lease = EtcdLease(self._client, lease_id, monotonic_s, on_lost, is_lasting=is_lasting)
+        lease = EtcdLease(self._client, lease_id, monotonic_s, on_gone)
         sent_s = monotonic_s()
         try:
             message = etcd_messages.Grant(lease_id, ttl_s)

@@ -34,21 +34,18 @@ class EtcdLease:
         client: EtcdClient,
         lease_id: int,
         monotonic_s: Callable[[], float],
-        on_lost: Callable[[], None],
-        *,
-        is_lasting: bool = False,
+        on_gone: Callable[[], None],
     ) -> None:
-        """Begin with `granted`. See `LeasingCoordination.grant_lasting`."""
+        """Begin with `granted`. See `LeasingCoordination.grant`."""
         self.lease_id = lease_id
         self.held_until_s = 0.0
         self._client = client
         self._monotonic_s = monotonic_s
-        self._on_lost = on_lost
+        self._on_gone = on_gone
         self._ttl_s = 0
         self._is_over = False
         self._is_gone = False
         """True once etcd has said so."""
-        self._is_lasting = is_lasting
         self._task: asyncio.Task[None] | None = None
 
     def granted(self, sent_s: float, ttl_s: int, start: Start) -> None:
@@ -79,29 +76,18 @@ class EtcdLease:
     async def _keep(self) -> None:
         pause_s = self._ttl_s / _RENEWALS
         while True:
-            await asyncio.sleep(pause_s if self._is_lasting else min(pause_s, self._left_s()))
-            if not self._goes_on():
-                break
+            await asyncio.sleep(pause_s)
             answered = await self._renew()
-            if not self._goes_on():
+            if self._is_gone:
                 break
             pause_s = self._ttl_s / _RENEWALS * (1 if answered else _PAUSE)
-        self._on_lost()
+        self._on_gone()
         await self._revoke()  # a leader change may have extended it, and others wait for its end
-
-    def _goes_on(self) -> bool:
-        """True while it is to be renewed."""
-        return not self._is_gone if self._is_lasting else self.is_held()
-
-    def _left_s(self) -> float:
-        return max(0.0, self.held_until_s - self._monotonic_s())
 
     async def _renew(self) -> bool:
         """Renew once; False if no answer came. An endpoint that fails is not the next one asked."""
         sent_s = self._monotonic_s()
         limit_s = self._ttl_s / _RENEWALS * _LIMIT
-        if not self._is_lasting:
-            limit_s = min(limit_s, self._left_s())
         try:
             answer = await self._client.ask_once(RENEW, LeaseNamed(self.lease_id), Renewed, limit_s)
         except NoAnswer:

@@ -68,7 +68,7 @@ def _export_shard(
     try:
         done = _export_batches(wanted, shard, lake, view, open_keyring)
         if wanted.snapshot_at_ms:
-            done.snapshot_rows = write_snapshot(
+            write_snapshot(
                 lake,
                 view,
                 wanted.queues,
@@ -95,7 +95,7 @@ def _export_batches(
     view: RocksView,
     open_keyring: Callable[[], Keyring],
 ) -> ShardExported:
-    done = ShardExported(shard.number, 0, 0, 0, 0, [], 0)
+    done = ShardExported(shard.number, 0, 0, 0, 0, [])
     archive, batches = load_archive(view)
     if archive is None or not batches:
         return done

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from cluster.catalog.host_records import FILE_NAME, has_records
-from cluster.catalog.record_codec import stored_queues
+from cluster.catalog.record_codec import KnownQueue, shown, stored_queues
 from cluster.copies.backup import discard_made
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from cluster.members.copied_records import catalog_in
@@ -49,14 +49,6 @@ _SHARD = re.compile(r"shard-([0-9]+)(-format-[0-9]+)?")
 
 class SalvageRefused(Exception):
     """Nothing can be salvaged, or not there; the text gives the reason in one line."""
-
-
-class KnownQueue(msgspec.Struct, frozen=True):
-    """A queue's entry in the catalog."""
-
-    shard: int
-    name: str
-    fifo: bool
 
 
 class Salvaged(msgspec.Struct):
@@ -179,10 +171,9 @@ def _copy_database(file: Path, target: Path) -> None:
 def known_queues(data: Path) -> dict[int, KnownQueue]:
     """The queues in the catalog, including deleted ones, by id. Raises sqlite3.Error, OSError,
     CatalogUnreadable."""
-    queues = stored_queues(catalog_in(data))
     return {
-        queue_id: KnownQueue(shard, queue.name, queue.attributes.get("FifoQueue") == "true")
-        for queue, queue_id, shard in queues
+        queue_id: KnownQueue(shard, queue.name, queue.is_fifo)
+        for queue, queue_id, shard in stored_queues(catalog_in(data))
     }
 
 
@@ -290,8 +281,7 @@ class _ShardCopy:
         self._say([f"{self._queue(queue_id)}: {'; '.join(lines)}"] if lines else [])
 
     def _queue(self, queue_id: int) -> str:
-        known = self._known.get(queue_id)
-        return f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
+        return shown(self._known, queue_id)
 
 
 @contextmanager

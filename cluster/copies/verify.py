@@ -11,15 +11,16 @@ import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from auth.envelope import SealBroken
 from cluster.catalog.catalog_records import LAST_ID
 from cluster.catalog.host_records import FILE_NAME
 from cluster.catalog.record_codec import (
     CatalogUnreadable,
+    KnownQueue,
     StoredQueue,
     StoredTombstone,
+    shown,
     stored_entry,
 )
 from cluster.coordination.coordination import Record
@@ -60,14 +61,6 @@ from visibility.rows.row_values import THE_SHARD, QueueRow
 from visibility.rules.features import TABLES
 from visibility.rules.quarantine import quarantine_in
 from visibility.rules.tables import Finding
-
-
-class KnownQueue(NamedTuple):
-    """A queue's entry in the catalog."""
-
-    shard: int
-    name: str
-    fifo: bool
 
 
 class FolderCheck:
@@ -217,9 +210,8 @@ class FolderCheck:
     def _check_definition(
         self, file: str, key: str, queue: StoredQueue, places: Mapping[int, int]
     ) -> Iterator[str]:
-        fifo = queue.attributes.get("FifoQueue") == "true"
         for queue_id, shard in places.items():
-            self._known[queue_id] = KnownQueue(shard, queue.name, fifo)
+            self._known[queue_id] = KnownQueue(shard, queue.name, queue.is_fifo)
             if shard not in self._shard_folders() and not self._is_elsewhere(shard):
                 yield f"{file}: {key}: there is no shard {shard}"
 
@@ -315,5 +307,4 @@ class FolderCheck:
         return f"shard {number}, {queue}, {where}: {finding.what}"
 
     def _queue(self, queue_id: int) -> str:
-        known = self._known.get(queue_id)
-        return f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
+        return shown(self._known, queue_id)

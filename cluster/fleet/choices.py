@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from cluster.fleet.plan_table import Cluster
 from visibility.contract.queue_parts import PARTS_MAX
@@ -42,21 +42,13 @@ class KnownLoads(Protocol):
         """True if a cluster may take a new part that asks for this share of a loop."""
 
 
-class Chosen(NamedTuple):
-    """A place for a new queue."""
-
-    shard: int
-    hand_size: int
-    """Larger than HAND if all clusters of the account's hand are full."""
-
-
 def choose_shard(
     queue: str,
     account: str,
     clusters: Mapping[str, Cluster],
     loads: KnownLoads,
     may_use: Callable[[str], bool],
-) -> Chosen | None:
+) -> int | None:
     """The shard of a new queue, by its ARN. None if `may_use` allows no cluster at all.
 
     Nobody is asked. A create is not refused for load: if every cluster is full, the less loaded of
@@ -66,11 +58,11 @@ def choose_shard(
     for size in range(HAND, max(HAND, len(dealt)) + 1):
         able = [n for n in dealt[:size] if may_use(n) and loads.has_room(n, NEW_QUEUE)]
         if able:
-            return Chosen(shard_in(clusters, queue, able, loads), size)
+            return shard_in(clusters, queue, able, loads)
     able = [name for name in dealt[:HAND] if may_use(name)] or [
         name for name in dealt if may_use(name)
     ]
-    return Chosen(shard_in(clusters, queue, able, loads), HAND) if able else None
+    return shard_in(clusters, queue, able, loads) if able else None
 
 
 def shard_in(

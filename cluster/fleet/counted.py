@@ -53,7 +53,7 @@ class Counted:
             and self.load(cluster) + self.share(cluster, asked) < most
         )
 
-    def room(self, cluster: str, asked: float, most: float = STOP_AT) -> int:
+    def room(self, cluster: str, asked: float, most: float) -> int:
         """The number of new parts that a cluster could take, each of which asks for this share of
         a loop, and stay below a load."""
         share = self.share(cluster, asked)

@@ -106,10 +106,6 @@ class Fleet(NamedTuple):
         """Those that were neither removed nor given up."""
         return {number: each for number, each in self.clusters.items() if not each.is_gone}
 
-    def cluster_of(self, shard: int) -> FleetCluster | None:
-        """The cluster that keeps a shard, None if none does."""
-        return next((each for each in self.clusters.values() if shard in each.numbers), None)
-
     @property
     def draining(self) -> frozenset[int]:
         """The numbers of the clusters that are being emptied."""

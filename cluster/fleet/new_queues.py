@@ -65,4 +65,4 @@ def shard_for(
         lambda name: name in led or not led,
     )
     assert chosen is not None, "this process joined a founded cluster, or saw one"
-    return chosen.shard
+    return chosen

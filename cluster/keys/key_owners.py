@@ -34,7 +34,6 @@ class NamedKey(msgspec.Struct):
     """The owner; empty for the built-in key, and for keys of version 0.1 until a service opens
     them."""
     enabled: bool = True
-    created_at_ms: int = 0
     version: int = 0
     """The newest version."""
     versions: int = 0

@@ -302,7 +302,7 @@ class Keyring:
             lambda draft: put_named_key(draft, row, changed(draft, stored_named_key(draft, row)))
         )
 
-    async def rotate(self, name: str, account: str | None = None) -> None:
+    async def rotate(self, name: str) -> None:
         """Give a key a new version for new data keys; older ones stay readable. Raises KeyError."""
 
         def rotated(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
@@ -310,14 +310,14 @@ class Keyring:
             wrapped = self._new_wrapped(self._root, version_of(version))
             return msgspec.structs.replace(stored, versions={**stored.versions, version: wrapped})
 
-        await self._change(self.named(name, account).row, rotated)
+        await self._change(self.named(name).row, rotated)
 
-    async def set_enabled(self, name: str, enabled: bool, account: str | None = None) -> None:
+    async def set_enabled(self, name: str, enabled: bool) -> None:
         """Refuse or allow the key's use. Raises KeyError, and ValueError for the built-in key."""
-        row = self._key_to_switch(name, account).row
+        row = self._key_to_switch(name).row
         await self._change(row, lambda _, stored: msgspec.structs.replace(stored, enabled=enabled))
 
-    async def grant(self, name: str, grant: Grant, account: str | None = None) -> None:
+    async def grant(self, name: str, grant: Grant) -> None:
         """Let another account, or one user, use the key, replacing an earlier grant to it. Raises
         KeyError, ValueError."""
         operations = tuple(sorted(set(grant.operations)))
@@ -326,21 +326,21 @@ class Keyring:
             grants = {**stored.grants, grant.grantee: operations}
             return msgspec.structs.replace(stored, grants=grants)
 
-        await self._change(self._key_to_grant(name, grant, account).row, granted)
+        await self._change(self._key_to_grant(name, grant).row, granted)
 
-    async def revoke(self, name: str, grantee: str, account: str | None = None) -> None:
+    async def revoke(self, name: str, grantee: str) -> None:
         """Revoke a grant. Raises KeyError, ValueError if there is none."""
 
         def revoked(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
             grants = {each: what for each, what in stored.grants.items() if each != grantee}
             return msgspec.structs.replace(stored, grants=grants)
 
-        await self._change(self._key_to_revoke(name, grantee, account).row, revoked)
+        await self._change(self._key_to_revoke(name, grantee).row, revoked)
 
-    async def rewrap(self, name: str, account: str | None = None) -> int:
+    async def rewrap(self, name: str) -> int:
         """Wrap all data keys of a named key under its newest version, and forget the others.
         Returns the number of records wrapped. Raises KeyError."""
-        row, count = self.named(name, account).row, 0
+        row, count = self.named(name).row, 0
         while True:
             rewrapped, is_done = await self._records.change(lambda draft: self._rewrap(draft, row))
             count += rewrapped
@@ -542,7 +542,6 @@ class Keyring:
         named = self._keys.get(row)
         if named is None or named.key_id != stored.key_id:
             named = NamedKey(name, stored.key_id, row, account)
-            named.created_at_ms = stored.created_at_ms
             self._keys[row] = self._names[account, name] = named
         named.enabled = stored.enabled
         named.grants = tuple(Grant(*each) for each in sorted(stored.grants.items()))
@@ -560,24 +559,24 @@ class Keyring:
         bits = f"{self._entropy.bits128():032x}"
         return "-".join((bits[:8], bits[8:12], bits[12:16], bits[16:20], bits[20:]))
 
-    def _key_to_grant(self, name: str, grant: Grant, account: str | None) -> NamedKey:
+    def _key_to_grant(self, name: str, grant: Grant) -> NamedKey:
         """The key that a grant is for. Raises KeyError, ValueError."""
         check_grant(grant)
-        named = self.named(name, account)
+        named = self.named(name)
         if not named.account:
             raise ValueError(f"{named.name} cannot be granted: it belongs to no account")
         return named
 
-    def _key_to_revoke(self, name: str, grantee: str, account: str | None) -> NamedKey:
+    def _key_to_revoke(self, name: str, grantee: str) -> NamedKey:
         """The key that a grant is taken back of. Raises KeyError, ValueError."""
-        named = self.named(name, account)
+        named = self.named(name)
         if grantee not in {grant.grantee for grant in named.grants}:
             raise ValueError(f"{named.name} is not granted to {grantee}")
         return named
 
-    def _key_to_switch(self, name: str, account: str | None) -> NamedKey:
+    def _key_to_switch(self, name: str) -> NamedKey:
         """The key to enable or disable. Raises KeyError, ValueError."""
-        named = self.named(name, account)
+        named = self.named(name)
         if named.name == BUILT_IN_KEY:
             raise ValueError(f"{BUILT_IN_KEY} is always enabled")
         return named

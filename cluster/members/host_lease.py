@@ -45,7 +45,7 @@ class HostLease:
             if self._lease is None:
                 self._number += 1
                 on_gone = partial(self._gone, self._number)
-                granted = await self._coordination.grant_lasting(self.ttl_s, on_gone)
+                granted = await self._coordination.grant(self.ttl_s, on_gone)
                 if isinstance(granted, Unavailable):
                     return granted
                 self._lease = granted

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cluster.coordination.coordination import RECORDS_MAX, Transaction
+from cluster.coordination.coordination import Transaction
 from cluster.members.shard_keys import term_key
 from cluster.peers.peer_settings import Address
 from cluster.replication.leadership import TermRecord
@@ -24,8 +24,6 @@ from storage.log import OLDEST_FORMAT, have_room
 MEMBERS, LEADERS = "members/", "leaders/"
 CLUSTER, HOSTS, ALIVE, REMOVED = "cluster", "hosts/", "alive/", "removed/"
 FORMATS = "formats"
-SHARDS_MAX = RECORDS_MAX - 20
-"""All first terms are written by one transaction."""
 
 
 class MembershipRefused(Exception):

@@ -363,7 +363,3 @@ def _taken(members: Members, name: str) -> _Waits:
     where = "" if other is None else f" at {other.peer_address}"
     reason = f"another host named {name} is running{where}"
     return _Waits(reason, "stop it, or give this one a host_name of its own", is_taken=True)
-
-
-def _nothing() -> None:
-    """Unless somebody wants to know."""

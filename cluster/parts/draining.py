@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import structlog
 
-from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
-from cluster.shards.queue_watch import PRINCIPAL
+from cluster.shards.queue_watch import own_request
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import MoveTasks, PartReading
 from visibility.rules.move_tasks import READ_MAX, ReadMoveTasks
 from visibility.rules.queue_parts import CheckPart
@@ -35,13 +34,11 @@ class Draining:
                     await self._look_at(part)
 
     async def _look_at(self, part: QueueDefinition) -> None:
-        caller = Caller(part.account, part.region, PRINCIPAL)
-        request_id = f"{PRINCIPAL}-{part.queue_id}"
         try:
-            answer = await self._router.ask_here(Request(CheckPart(), part, caller, request_id))
+            answer = await self._router.ask_here(own_request(CheckPart(), part))
             assert isinstance(answer, PartReading)
             if answer.drained_version:
-                await self._give_tasks(part, caller, request_id)
+                await self._give_tasks(part)
                 await self._catalog.remove_part(part.queue_id, part.version)
                 if self._catalog.queue_of_id(part.queue_id) is None:
                     self._log.info("part_removed", queue=part.name, part=part.part.number)
@@ -49,13 +46,12 @@ class Draining:
             number, text = part.part.number, str(error)
             self._log.warning("part_not_looked_at", queue=part.name, part=number, error=text)
 
-    async def _give_tasks(self, part: QueueDefinition, caller: Caller, request_id: str) -> None:
+    async def _give_tasks(self, part: QueueDefinition) -> None:
         """Let the home keep the move tasks of a part that was it. Raises QueueError."""
         home = next(each for each in part.all_parts() if each.is_home)
-        tasks = await self._router.ask_here(
-            Request(ReadMoveTasks(limit=READ_MAX), part, caller, request_id)
-        )
+        reading = own_request(ReadMoveTasks(limit=READ_MAX), part)
+        tasks = await self._router.ask_here(reading)
         assert isinstance(tasks, MoveTasks)
         if tasks.tasks:
-            kept = Request(KeepMoveTasks(tasks.tasks), home, caller, request_id)
-            await self._router.ask(kept)
+            keeping = KeepMoveTasks(tasks.tasks)
+            await self._router.ask(own_request(keeping, home, reading.request_id))

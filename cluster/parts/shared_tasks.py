@@ -13,18 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Coroutine
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
 
-from auth.caller import Caller
 from cluster.clock import Entropy
 from cluster.parts.part_requests import parts_with_tasks
-from cluster.shards.queue_watch import PRINCIPAL
+from cluster.shards.queue_watch import own_request
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import Definitions, QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MoveTasks
@@ -40,18 +39,11 @@ _ROUNDS_MAX = 4
 Looking = Callable[[], Coroutine[Any, Any, None]]
 
 
-class View(Protocol):
-    """The queues as this host knows them."""
-
-    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
-        """The queue or part with this id, None if it was deleted."""
-
-
 class SharedTasks:
     """Belongs to the event loop's thread."""
 
     def __init__(
-        self, router: Router, view: View, entropy: Entropy, lost: Container[int] = ()
+        self, router: Router, view: Definitions, entropy: Entropy, lost: Container[int] = ()
     ) -> None:
         """`lost` are shards that will never answer again."""
         self._lost = lost
@@ -146,8 +138,7 @@ class SharedTasks:
         self._log.warning("move_task_alone", queue=part.name, part=part.part_number)
 
     def _request(self, part: QueueDefinition, operation: Operation) -> Request:
-        caller = Caller(part.account, part.region, PRINCIPAL)
-        return Request(operation, part, caller, f"{self._entropy.bits128():032x}")
+        return own_request(operation, part, f"{self._entropy.bits128():032x}")
 
 
 def _parts_of(

@@ -9,17 +9,15 @@ Nobody remembers that it asked: a new leader begins anew.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 import structlog
 
-from auth.caller import Caller
 from cluster.clock import Entropy
-from cluster.shards.queue_watch import PRINCIPAL
+from cluster.shards.queue_watch import own_request
 from cluster.shards.router import Router
 from cluster.shards.shard_report import News
 from visibility.contract.errors import QueueError
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import Definitions, QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import GroupsHeld, LockedGroups
 from visibility.rules.earlier_parts import PAGE_GROUPS, FindGroups, ReadLockedGroups, UnlockGroups
@@ -31,17 +29,10 @@ _REST_S = 1e-4
 hours cost little."""
 
 
-class View(Protocol):
-    """The queues as this host knows them."""
-
-    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
-        """The queue or part with this id, None if it was deleted."""
-
-
 class Unlocking:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, router: Router, view: View, entropy: Entropy) -> None:
+    def __init__(self, router: Router, view: Definitions, entropy: Entropy) -> None:
         self._router = router
         self._view = view
         self._entropy = entropy
@@ -154,5 +145,4 @@ class Unlocking:
         return await self._router.ask_here(self._request(part, operation))
 
     def _request(self, part: QueueDefinition, operation: Operation) -> Request:
-        caller = Caller(part.account, part.region, PRINCIPAL)
-        return Request(operation, part, caller, f"{self._entropy.bits128():032x}")
+        return own_request(operation, part, f"{self._entropy.bits128():032x}")

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from cluster.peers.peer_settings import Address, PeerSettings, host_of
 from cluster.peers.transport import Network
+from storage.files.copying import file_mark
 
 _BACKLOG = 64
 _HANDSHAKES_MAX = 64
@@ -77,7 +78,7 @@ class TlsNetwork(Network):
         return True
 
     def _marks(self) -> list[tuple[int, int, int] | None]:
-        return [_mark(file) for file in self._files]
+        return [file_mark(file) for file in self._files]
 
     # -- connections -------------------------------------------------------------------------------
 
@@ -188,15 +189,6 @@ class TlsNetwork(Network):
         if now_s >= self._next_report_s:
             self._next_report_s = now_s + _REPORT_S
             self._log.warning("peer_handshake_failed", source=source, reason=_reason(error))
-
-
-def _mark(file: Path) -> tuple[int, int, int] | None:
-    """Changes when a file is written or replaced; None for one that is not there."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _contexts(files: TlsFiles) -> tuple[ssl.SSLContext, ssl.SSLContext]:

@@ -87,10 +87,6 @@ class Leadership(Protocol):
     """The key of one shard, for one host. Each `done` is called once, later, on the event loop."""
 
     @property
-    def ttl_s(self) -> float:
-        """Time that the key stays without a renewal."""
-
-    @property
     def renewal_s(self) -> float:
         """Interval at which a holder is to call `renew`."""
 

@@ -99,7 +99,7 @@ class Replacement:
             await self.source.leave()
 
     async def put_in_place(
-        self, in_thread: Callable[[Callable[[], object]], Awaitable[None]]
+        self, in_thread: Callable[[Callable[[], object]], Awaitable[object]]
     ) -> None:
         """The rows are closed: replace them, if others were fetched."""
         if self.source is None or self._fetched is None:

@@ -18,7 +18,7 @@ from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.shards.router import Router
 from visibility.contract import operations as op
 from visibility.contract.errors import QueueError
-from visibility.contract.model import Request
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
 from visibility.rules.kept_queues import ContinueQueue
 from visibility.rules.noted_parts import NoteParts
@@ -27,6 +27,20 @@ from visibility.rules.queues import CloseQueue, QueueChanged
 
 PRINCIPAL = "operator"
 """Principal of requests that the service itself makes."""
+
+
+def own_request(
+    operation: op.Operation,
+    queue: QueueDefinition,
+    request_id: str = "",
+    destination: QueueDefinition | None = None,
+) -> Request:
+    """A request that the service itself makes; without an id, it has that of the queue."""
+    caller = Caller(queue.account, queue.region, PRINCIPAL)
+    request_id = request_id or f"{PRINCIPAL}-{queue.queue_id}"
+    return Request(operation, queue, caller, request_id, destination=destination)
+
+
 _OPERATIONS: dict[Kind, op.Operation] = {
     Kind.CHANGED: QueueChanged(),
     Kind.DELETED: CloseQueue(),
@@ -60,10 +74,7 @@ class QueueWatch:
             del self._reported[confirmed]
             confirmed.set_result(None)
 
-        request_id = f"{PRINCIPAL}-{queue.queue_id}"
-        caller = Caller(queue.account, queue.region, PRINCIPAL)
-        request = Request(operation, queue, caller, request_id, destination=change.successor)
-        shard.submit(request, on_answer)
+        shard.submit(own_request(operation, queue, destination=change.successor), on_answer)
 
     async def confirmed(self, *queue_ids: int) -> None:
         """Wait until the shards have confirmed all changes of these queues and parts."""

@@ -11,11 +11,12 @@ import pytest
 from cluster.tests.catalog_file import CatalogFile
 from cluster.tests.coordinations import SHARED, Hosts, leasing
 from cluster.tests.etcd_processes import EtcdProcesses, etcd_program, running_etcd
+from cluster.tests.stores import KINDS, Place, opened_place
 
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcesses]:
-    """Three members that run; a test that stops one has an etcd of its own.
+    """Three members; a file whose tests stop one repairs it.
 
     They start in a tenth of a second, and take as much processor time in two seconds of rest.
     """
@@ -35,6 +36,13 @@ async def hosts(request: pytest.FixtureRequest) -> AsyncIterator[Hosts]:
 
     async with leasing(request.param, endpoints) as made:
         yield made
+
+
+@pytest.fixture(params=KINDS)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """Records of each kind."""
+    async with opened_place(request, request.param, tmp_path) as place:
+        yield place
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progr
 from visibility.rules.decided import Decided
 from visibility.rules.events import Effects, Event, Notice
 from visibility.rules.turn import run
-from visibility.state.invariants import check_shard
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 from visibility.state.waiters import Ticket
 from visibility.tests import prepared
+from visibility.tests.invariants import check_shard
 from visibility.tests.prepared import START_MS, KnownQueues
 
 _TURNS_MAX = 10_000

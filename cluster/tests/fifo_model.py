@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from visibility.contract.model import QueueCounters, Receipt
+from cluster.tests.standard_model import Handle, Timed
+from visibility.contract.model import QueueCounters
 
 WINDOW_MS = 300_000
 
@@ -43,29 +44,19 @@ class FifoMessage:
         return self.receive_count - self.base_count
 
 
-@dataclass(frozen=True)
-class FifoHandle:
-    """One delivery, as a client knows it."""
-
-    queue_id: int
-    body: bytes
-    receipt: Receipt
-
-
 Taken = tuple[bytes, int, int]
 """(body, receive count, first received at)."""
 
 
 @dataclass
-class FifoModel:
+class FifoModel(Timed):
     """The queues of a shard. Bodies are unique and name the messages."""
 
-    now_ms: int
     retention_ms: dict[int, int] = field(default_factory=dict)
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """(target, max receive count) by queue."""
     keeps: Callable[[bytes], bool] = lambda body: False
     """Which messages their redrive policy cannot move, by body."""
-    """(target, max receive count) by queue."""
     delay_ms: dict[int, int] = field(default_factory=dict)
     messages: dict[bytes, FifoMessage] = field(default_factory=dict)
     places: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -75,7 +66,7 @@ class FifoModel:
     )
     archived: dict[bytes, str] = field(default_factory=dict)
     """Reasons why they left, by body, until the archive has them."""
-    handles: list[FifoHandle] = field(default_factory=list)
+    handles: list[Handle] = field(default_factory=list)
     numbers: int = 0
 
     def copy(self) -> FifoModel:
@@ -130,14 +121,6 @@ class FifoModel:
             self._place(queue_id, group)
 
     # -- time --------------------------------------------------------------------------------------
-
-    def pass_time(self, ms: int) -> None:
-        """Everything happens when it is due."""
-        end_ms = self.now_ms + ms
-        while (next_ms := self.next_instant()) is not None and next_ms <= end_ms:
-            self.now_ms = next_ms
-            self.settle()
-        self.now_ms = end_ms
 
     def next_instant(self) -> int | None:
         """Time of the next spontaneous change, None for never."""
@@ -294,18 +277,18 @@ class FifoModel:
         self._place(*source)
         self._place(target_id, message.group, message.number)
 
-    def held(self, handle: FifoHandle) -> FifoMessage | None:
+    def held(self, handle: Handle) -> FifoMessage | None:
         """The message, if it is in flight by this very delivery."""
         m = self.messages.get(handle.body)
         if m is None or m.queue_id != handle.queue_id or m.visible_at_ms is None:
             return None
         return m if m.receive_count == handle.receipt.delivery else None
 
-    def is_here(self, handle: FifoHandle) -> bool:
+    def is_here(self, handle: Handle) -> bool:
         m = self.messages.get(handle.body)
         return m is not None and m.queue_id == handle.queue_id
 
-    def delete(self, handles: list[FifoHandle]) -> list[bool]:
+    def delete(self, handles: list[Handle]) -> list[bool]:
         """True for each handle that succeeds: not if it expired, but also if the message is
         gone."""
         here = [self.is_here(handle) for handle in handles]
@@ -317,7 +300,7 @@ class FifoModel:
         self._settle(gone.values())
         return [m is not None or not was for m, was in zip(found, here, strict=True)]
 
-    def change(self, handle: FifoHandle, timeout_s: int) -> bool:
+    def change(self, handle: Handle, timeout_s: int) -> bool:
         message = self.held(handle)
         if message is None:
             return False
@@ -325,7 +308,7 @@ class FifoModel:
         self._settle([message])
         return True
 
-    def give_back(self, handles: list[FifoHandle]) -> None:
+    def give_back(self, handles: list[Handle]) -> None:
         back = {m.body: m for handle in handles if (m := self.held(handle)) is not None}
         for m in back.values():
             m.receive_count -= 1

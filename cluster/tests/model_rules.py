@@ -14,8 +14,8 @@ from cluster.tests.driver import Driver, loaded
 from cluster.tests.row_consistency import check_rows
 from visibility.contract.model import QueueDefinition
 from visibility.state.advance import advance
-from visibility.state.invariants import check_shard
 from visibility.tests import prepared
+from visibility.tests.invariants import check_shard
 from visibility.tests.prepared import KnownQueues
 
 SOURCE_ID, TARGET_ID = 1, 2

@@ -63,10 +63,30 @@ class Taken:
 
 
 @dataclass
-class Model:
-    """All queues of a shard. Bodies are unique and name the messages."""
+class Timed:
+    """A model in which things happen at instants."""
 
     now_ms: int
+
+    def next_instant(self) -> int | None:
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        raise NotImplementedError
+
+    def pass_time(self, ms: int) -> None:
+        """Everything happens when it is due."""
+        end_ms = self.now_ms + ms
+        while (next_ms := self.next_instant()) is not None and next_ms <= end_ms:
+            self.now_ms = next_ms
+            self.settle()
+        self.now_ms = end_ms
+
+
+@dataclass
+class Model(Timed):
+    """All queues of a shard. Bodies are unique and name the messages."""
+
     retention_ms: int = 345_600_000
     limits: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Redrive policies: (target queue id, max receive count) by queue id."""
@@ -96,14 +116,6 @@ class Model:
         return [message for message in self.messages.values() if message.queue_id == queue_id]
 
     # -- time --------------------------------------------------------------------------------------
-
-    def pass_time(self, ms: int) -> None:
-        """Everything happens when it is due."""
-        end_ms = self.now_ms + ms
-        while (next_ms := self.next_instant()) is not None and next_ms <= end_ms:
-            self.now_ms = next_ms
-            self.settle()
-        self.now_ms = end_ms
 
     def next_instant(self) -> int | None:
         """Time of the next spontaneous change, None for never."""

@@ -15,8 +15,8 @@ from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import DELAYED, GROUP, MESSAGE
-from visibility.state.invariants import check_shard
 from visibility.tests import prepared
+from visibility.tests.invariants import check_shard
 
 STANDARD = prepared.queue_named("q", 1, VisibilityTimeout="5")
 FIFO = prepared.queue_named("q.fifo", 1, VisibilityTimeout="5")

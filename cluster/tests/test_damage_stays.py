@@ -25,8 +25,8 @@ from visibility.rows.row_keys import (
 )
 from visibility.rules.quarantine import quarantine_in
 from visibility.state.fairness import IN_FLIGHT_MIN
-from visibility.state.invariants import check_queue
 from visibility.tests import prepared
+from visibility.tests.invariants import check_queue
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="30")
 SHORT = prepared.queue_named("short", 2, MessageRetentionPeriod="60")

@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from cluster.tests.test_healing import RUBBISH, Q, Served
-from cluster.tests.world import state_of
+from cluster.tests.test_healing import RUBBISH, Q, Served, quarantined
 from storage.tests.on_disk import changing
 from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_keys import queue_key
@@ -44,12 +43,6 @@ async def filled(folder: Path) -> list[str]:
     await served.shard.stop()
     damage_the_end(folder, bodies[-1])
     return bodies
-
-
-def quarantined(served: Served) -> int:
-    state = state_of(served.shard).queues.get(1)
-    assert state is not None
-    return state.quarantined.messages
 
 
 async def received(served: Served, count: int) -> list[str]:

@@ -40,14 +40,24 @@ async def test_a_start_with_lost_entries_has_a_new_origin() -> None:
     assert outbox.floors(1) == [(b"of an earlier one", 7)], "the other shard is told to forget"
 
 
+class _Leads(Router):
+    """Leads every shard."""
+
+    def leads(self, number: int) -> bool:
+        return True
+
+
+async def _two_shards() -> list[Shard]:
+    shards = [(await World().start()).shard for _ in range(2)]
+    shards[1].number = 1
+    return shards
+
+
 @virtual
 async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
     asked: list[Request] = []
 
-    class Failing(Router):
-        def leads(self, number: int) -> bool:
-            return True
-
+    class Failing(_Leads):
         async def ask_here(self, request: Request) -> Answer:
             if request.operation == ReadOutbox(0):  # its own messages
                 return OutboxPage([], [])
@@ -56,8 +66,7 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
                 raise RuntimeError("a bug")
             return OutboxPage([], [])
 
-    shards = [(await World().start()).shard for _ in range(2)]
-    shards[1].number = 1
+    shards = await _two_shards()
     deliveries = Deliveries(Failing(shards), CountingEntropy())
 
     deliveries.wake(0, News.LEADS)
@@ -73,10 +82,7 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
     asked_s: list[float] = []
     takes = 0
 
-    class NotYet(Router):
-        def leads(self, number: int) -> bool:
-            return True
-
+    class NotYet(_Leads):
         async def ask_here(self, request: Request) -> Answer:
             is_over = takes == 2 or request.operation == ReadOutbox(0)  # its own messages
             return OutboxPage([] if is_over else [ARRIVAL], [])
@@ -89,8 +95,7 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
             takes += 1
             return Accepted([(ARRIVAL.origin, ARRIVAL.number, "")])
 
-    shards = [(await World().start()).shard for _ in range(2)]
-    shards[1].number = 1
+    shards = await _two_shards()
     deliveries = Deliveries(NotYet(shards), CountingEntropy())
 
     deliveries.wake(0, News.LEADS)
@@ -102,7 +107,7 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
     await deliveries.stop()
 
 
-class _OneWaits(Router):
+class _OneWaits(_Leads):
     """In shard 0 one message for shard 1 waits in its place; others go to it meanwhile."""
 
     def __init__(self, shards: list[Shard]) -> None:
@@ -112,9 +117,6 @@ class _OneWaits(Router):
         self.reads = 0
         self.accepted_s: list[float] = []
         self.away = False
-
-    def leads(self, number: int) -> bool:
-        return True
 
     async def ask_here(self, request: Request) -> Answer:
         if request.operation == ReadOutbox(1):
@@ -132,9 +134,8 @@ class _OneWaits(Router):
         return Accepted([(ARRIVAL.origin, ARRIVAL.number, "")])
 
 
-async def _two_shards(monkeypatch: pytest.MonkeyPatch) -> list[Shard]:
-    shards = [(await World().start()).shard for _ in range(2)]
-    shards[1].number = 1
+async def _sending_shards(monkeypatch: pytest.MonkeyPatch) -> list[Shard]:
+    shards = await _two_shards()
     monkeypatch.setattr(shards[0], "departs_to", lambda: {1})
     return shards
 
@@ -144,7 +145,7 @@ async def _two_shards(monkeypatch: pytest.MonkeyPatch) -> list[Shard]:
 async def test_what_departs_goes_at_once_beside_one_that_waits(
     monkeypatch: pytest.MonkeyPatch, idle_s: float
 ) -> None:
-    router = _OneWaits(await _two_shards(monkeypatch))
+    router = _OneWaits(await _sending_shards(monkeypatch))
     deliveries = Deliveries(router, CountingEntropy())
     deliveries.wake(0, News.LEADS)
     await pass_time(idle_s)
@@ -168,7 +169,7 @@ async def test_what_departs_beside_one_that_waits_is_tried_again_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However long that one has waited."""
-    router = _OneWaits(await _two_shards(monkeypatch))
+    router = _OneWaits(await _sending_shards(monkeypatch))
     deliveries = Deliveries(router, CountingEntropy())
     deliveries.wake(0, News.LEADS)
     await pass_time(60)
@@ -188,7 +189,7 @@ async def test_what_departs_to_others_asks_no_shard_that_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is to forget what was cleared."""
-    router = _OneWaits(await _two_shards(monkeypatch))
+    router = _OneWaits(await _sending_shards(monkeypatch))
     router.floors = [(b"origin", 7)]
     router.away = True
     deliveries = Deliveries(router, CountingEntropy())
@@ -208,10 +209,7 @@ async def test_what_is_refused_and_departs_again_is_tried_less_and_less_often(
     """Each clear lets it depart again, and others depart all the time."""
     asked_s: list[float] = []
 
-    class Refusing(Router):
-        def leads(self, number: int) -> bool:
-            return True
-
+    class Refusing(_Leads):
         async def ask_here(self, request: Request) -> Answer:
             if isinstance(request.operation, ClearOutbox):
                 deliveries.wake(0, News.DEPARTURES)
@@ -223,7 +221,7 @@ async def test_what_is_refused_and_departs_again_is_tried_less_and_less_often(
             asked_s.append(asyncio.get_running_loop().time())
             return Accepted([(ARRIVAL.origin, ARRIVAL.number, TARGET_MOVED)])
 
-    deliveries = Deliveries(Refusing(await _two_shards(monkeypatch)), CountingEntropy())
+    deliveries = Deliveries(Refusing(await _sending_shards(monkeypatch)), CountingEntropy())
     deliveries.wake(0, News.LEADS)
     for _ in range(600):
         await pass_time(0.1)
@@ -239,10 +237,7 @@ async def test_what_is_refused_and_departs_again_is_tried_less_and_less_often(
 async def test_messages_for_a_lost_shard_go_another_way() -> None:
     cleared: list[ClearOutbox] = []
 
-    class Lost(Router):
-        def leads(self, number: int) -> bool:
-            return True
-
+    class Lost(_Leads):
         async def ask(self, request: Request, age_ms: int = 0) -> Answer:
             raise AssertionError("nobody asks a lost shard")
 
@@ -254,8 +249,7 @@ async def test_messages_for_a_lost_shard_go_another_way() -> None:
                 return None
             return OutboxPage([] if cleared else [ARRIVAL], [(b"floor", 1)])
 
-    shards = [(await World().start()).shard for _ in range(2)]
-    shards[1].number = 1
+    shards = await _two_shards()
     deliveries = Deliveries(Lost(shards), CountingEntropy(), lost={1})
 
     deliveries.wake(0, News.LEADS)
@@ -271,10 +265,7 @@ async def test_so_do_those_that_wait_for_a_while() -> None:
     cleared: list[ClearOutbox] = []
     reads = 0
 
-    class Lost(Router):
-        def leads(self, number: int) -> bool:
-            return True
-
+    class Lost(_Leads):
         async def ask_here(self, request: Request) -> Answer:
             nonlocal reads
             if request.operation == ReadOutbox(0):
@@ -286,8 +277,7 @@ async def test_so_do_those_that_wait_for_a_while() -> None:
             waits = reads < 3
             return OutboxPage([] if waits or cleared else [ARRIVAL], [], waits)
 
-    shards = [(await World().start()).shard for _ in range(2)]
-    shards[1].number = 1
+    shards = await _two_shards()
     deliveries = Deliveries(Lost(shards), CountingEntropy(), lost={1})
 
     deliveries.wake(0, News.LEADS)

@@ -278,14 +278,14 @@ class Holder:
 
     def __init__(self, answers: Answers) -> None:
         self.wire = ScriptedWire(answers)
-        self.lost_at_s: list[float] = []
+        self.gone_at_s: list[float] = []
         self._loop = asyncio.get_running_loop()
         client = EtcdClient(Access(ENDPOINTS), self.wire)
-        self.lease = EtcdLease(client, 9, self._loop.time, self._lost)
+        self.lease = EtcdLease(client, 9, self._loop.time, self._gone)
         self.lease.granted(0.0, 9, asyncio.create_task)
 
-    def _lost(self) -> None:
-        self.lost_at_s.append(self._loop.time())
+    def _gone(self) -> None:
+        self.gone_at_s.append(self._loop.time())
 
     def renewals(self) -> list[tuple[str, float]]:
         return [
@@ -328,8 +328,9 @@ async def test_a_holder_whose_renewals_fail_stops_at_its_own_deadline() -> None:
 
     assert not holder.lease.is_held()
     await asyncio.sleep(100)
-    assert [round(at_s, 3) for at_s in holder.lost_at_s] == [9]
     assert not holder.lease.is_held()
+    assert not holder.gone_at_s, "etcd may have it still"
+    holder.lease.stop()
 
 
 @virtual
@@ -338,7 +339,7 @@ async def test_an_answer_without_a_time_to_live_means_that_the_lease_is_lost() -
 
     await asyncio.sleep(3.5)
 
-    assert [round(at_s, 3) for at_s in holder.lost_at_s] == [3]
+    assert [round(at_s, 3) for at_s in holder.gone_at_s] == [3]
     assert not holder.lease.is_held()
 
 
@@ -350,7 +351,7 @@ async def test_an_error_is_no_loss_of_the_lease() -> None:
     await asyncio.sleep(4)
 
     assert [endpoint for endpoint, _ in holder.renewals()] == ["a", "b"]
-    assert not holder.lost_at_s
+    assert not holder.gone_at_s
     holder.lease.stop()
 
 
@@ -365,8 +366,8 @@ async def test_a_machine_that_slept_does_not_hold_its_lease() -> None:
 
     assert not holder.lease.is_held()
     await asyncio.sleep(3)
-    assert len(holder.lost_at_s) == 1
-    assert not holder.lease.is_held()
+    assert not holder.lease.is_held(), "a renewal does not bring it back"
+    holder.lease.stop()
 
 
 # -- messages --------------------------------------------------------------------------------------

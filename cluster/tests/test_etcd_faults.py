@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import pytest
 
@@ -26,7 +26,7 @@ from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_messages import TXN, Watch, WatchAnswer, WatchFrom
 from cluster.coordination.etcd_wire import HttpWire, NoAnswer, Reply
 from cluster.tests.coordinations import Hosts, until
-from cluster.tests.etcd_processes import EtcdProcesses, Member, etcd_program, running_etcd
+from cluster.tests.etcd_processes import EtcdProcesses, Member
 
 pytestmark = pytest.mark.slow
 
@@ -68,19 +68,10 @@ class LossyWire(HttpWire):
             yield line
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcesses]:
-    """Three members that may be killed and frozen."""
-    if etcd_program() is None:
-        pytest.skip("no etcd on this machine, and none in a package for its kind")
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
-
-
 @pytest.fixture
-async def etcd(three: EtcdProcesses) -> AsyncIterator[EtcdProcesses]:
-    yield three
-    await asyncio.to_thread(three.repair)
+async def etcd(etcd: EtcdProcesses) -> AsyncIterator[EtcdProcesses]:
+    yield etcd
+    await asyncio.to_thread(etcd.repair)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ noise. Everything else is the standard model. Source: SQS developer guide, how f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ from cluster.tests.driver import Driver
 from cluster.tests.model_rules import model_settings
 from cluster.tests.row_consistency import check_rows
 from cluster.tests.standard_model import Handle, Model, Taken
-from storage.tests.memory_store import MemoryStore
+from storage.tests.memory_store import CountingStore, MemoryStore
 from visibility.content.id_digests import group_digest
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.operations import StartMessageMoveTask
@@ -299,25 +299,6 @@ def test_receive_goes_on_behind_many_that_become_dead_letters() -> None:
 
 
 # -- costs -----------------------------------------------------------------------------------------
-
-
-class CountingStore(MemoryStore):
-    """Counts the rows that are read."""
-
-    reads = 0
-
-    def get(self, key: bytes) -> bytes | None:
-        self.reads += 1
-        return super().get(key)
-
-    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        self.reads += len(keys)
-        return super().get_many(keys)
-
-    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        for row in super().scan(begin, end):
-            self.reads += 1
-            yield row
 
 
 def test_quiet_messages_behind_a_large_backlog_are_found_with_few_reads() -> None:

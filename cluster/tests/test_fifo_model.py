@@ -10,8 +10,9 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from cluster.tests.archive_rules import LIMITS, TAGS
 from cluster.tests.driver import Driver
-from cluster.tests.fifo_model import FifoHandle, FifoModel, Taken
+from cluster.tests.fifo_model import FifoModel, Taken
 from cluster.tests.model_rules import SOURCE_ID, TARGET_ID, ModelRules, model_settings
+from cluster.tests.standard_model import Handle
 from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt
@@ -110,7 +111,7 @@ class FifoQueue(ModelRules):
         self.sent += 1
         return f"m{self.sent}"
 
-    def chosen(self, picked: Sequence[int], queue_id: int) -> list[FifoHandle]:
+    def chosen(self, picked: Sequence[int], queue_id: int) -> list[Handle]:
         handles = [handle for handle in self.model.handles if handle.queue_id == queue_id]
         held = [handle for handle in handles if self.model.held(handle)]
         lines = (held or handles, handles)  # mostly handles that still mean something
@@ -188,7 +189,7 @@ class FifoQueue(ModelRules):
         for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
             taken.append((message.data, lease.receive_count, lease.first_received_at_ms))
             receipt = Receipt(lease.sequence, lease.receive_count)
-            self.model.handles.append(FifoHandle(queue_id, message.data, receipt))
+            self.model.handles.append(Handle(queue_id, message.data, receipt))
         assert taken == wanted
 
     @rule(queue_id=queue_ids, picked=picks)

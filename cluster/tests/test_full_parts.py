@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
+from typing_extensions import override
 
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
+from cluster.tests.split_view import SplitView
 from cluster.tests.virtual_time import SeededEntropy, SettableClock
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -18,10 +19,9 @@ from visibility.contract.errors import (
     QueueError,
     ServiceUnavailable,
 )
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import Request
 from visibility.contract.operations import SendMessageBatch
 from visibility.contract.outcomes import Answer, batch_failure
-from visibility.contract.queue_parts import Part
 from visibility.contract.results import (
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
@@ -29,26 +29,13 @@ from visibility.contract.results import (
 )
 from visibility.state.waiters import OnAnswer, Room, Ticket
 from visibility.tests import prepared
-from visibility.tests.prepared import KnownQueues
 
 PARTS = 6
 
 
-class _View(KnownQueues):
-    """A queue of six parts, each in a shard of its own."""
-
-    def __init__(self) -> None:
-        home = prepared.queue_named("q", 1)
-        parts = tuple(Part(16 * number, 1 + number, number) for number in range(PARTS))
-        self.queue = msgspec.structs.replace(home, parts=parts, last_part=16 * PARTS)
-        super().__init__(self.queue)
-
-    def find(self, name: object) -> QueueDefinition:
-        """See `View`."""
-        return self.queue
-
+class _View(SplitView):
+    @override
     def when_caught_up(self, then: Callable[[], None]) -> None:
-        """See `View`."""
         raise AssertionError("a full part is no news")
 
 
@@ -98,7 +85,7 @@ class _Parts(Router):
 
 async def _sent(parts: _Parts, request: Request) -> Any:
     answered = asyncio.get_running_loop().create_future()
-    split = SplitQueues(parts, _View(), SeededEntropy("full"), SettableClock().wall_s)
+    split = SplitQueues(parts, _View(PARTS), SeededEntropy("full"), SettableClock().wall_s)
     split.submit(request, answered.set_result)
     return await answered
 
@@ -106,7 +93,7 @@ async def _sent(parts: _Parts, request: Request) -> Any:
 async def test_a_send_goes_to_a_part_that_has_room() -> None:
     parts = _Parts(0, 0, 0, 1, 1, 1)
 
-    answer = await _sent(parts, prepared.send(_View().queue, "x"))
+    answer = await _sent(parts, prepared.send(_View(PARTS).queue, "x"))
 
     assert isinstance(answer, SendMessageResult)
     assert parts.asked[0] == 0, "the part of this process first"
@@ -116,7 +103,7 @@ async def test_a_send_goes_to_a_part_that_has_room() -> None:
 async def test_a_full_queue_asks_few_of_its_parts() -> None:
     parts = _Parts(*[0] * PARTS)
 
-    answer = await _sent(parts, prepared.send(_View().queue, "x"))
+    answer = await _sent(parts, prepared.send(_View(PARTS).queue, "x"))
 
     assert isinstance(answer, OverLimit)
     assert len(parts.asked) == len({*parts.asked}) == 4
@@ -126,7 +113,7 @@ async def test_the_rest_of_a_batch_goes_to_other_parts() -> None:
     parts = _Parts(*[2] * PARTS)
     bodies: list[str | QueueError] = ["a", "b", InvalidParameterValue("no"), "c", "d", "e"]
 
-    answer = await _sent(parts, prepared.send_batch(_View().queue, bodies))
+    answer = await _sent(parts, prepared.send_batch(_View(PARTS).queue, bodies))
 
     assert [entry.id for entry in answer.successful] == ["0", "1", "3", "4", "5"]
     assert [(entry.id, entry.code) for entry in answer.failed] == [("2", "InvalidParameterValue")]
@@ -137,7 +124,7 @@ async def test_the_rest_of_a_batch_goes_to_other_parts() -> None:
 async def test_what_fits_nowhere_is_refused_entry_by_entry() -> None:
     parts = _Parts(*[1] * PARTS)
 
-    answer = await _sent(parts, prepared.send_batch(_View().queue, [*"abcdef"]))
+    answer = await _sent(parts, prepared.send_batch(_View(PARTS).queue, [*"abcdef"]))
 
     assert [entry.id for entry in answer.successful] == ["0", "1", "2", "3"]
     assert [(entry.id, entry.code) for entry in answer.failed] == [
@@ -150,7 +137,7 @@ async def test_what_fits_nowhere_is_refused_entry_by_entry() -> None:
 async def test_a_part_that_fails_behind_a_full_one_is_no_lack_of_room(is_batch: bool) -> None:
     parts = _Parts(*[0] * PARTS)
     parts.failing = {number: ServiceUnavailable() for number in range(1, PARTS)}
-    queue = _View().queue
+    queue = _View(PARTS).queue
 
     if is_batch:
         answer = await _sent(parts, prepared.send_batch(queue, ["a"]))

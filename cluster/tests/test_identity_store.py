@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ from auth.envelope import WrappingKey
 from auth.policy_document import PolicyRefused
 from cluster.keys.identity_records import IdentitiesUnreadable, day_of
 from cluster.keys.keyring import Secrets
-from cluster.tests.stores import ACCOUNT, KINDS, Place, opened_place
+from cluster.tests.stores import ACCOUNT, Place
 from cluster.tests.virtual_time import CountingEntropy
 
 ALLOW = '{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}'
-
-
-@pytest.fixture(params=KINDS)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    async with opened_place(request, request.param, tmp_path) as place:
-        yield place
 
 
 def by_id(keys: list[AccessKey]) -> dict[str, AccessKey]:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from auth.envelope import BUILT_IN_KEY
 from auth.policy_document import Kind, read_policy
 from cluster.keys.key_owners import Grant
-from cluster.tests.stores import ACCOUNT, KINDS, Place, opened_place
+from cluster.tests.stores import ACCOUNT, Place
 
 OTHERS = "222222222222"
-
-
-@pytest.fixture(params=KINDS)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    async with opened_place(request, request.param, tmp_path) as place:
-        yield place
 
 
 async def test_each_account_has_its_own_keys(place: Place) -> None:
@@ -51,9 +42,9 @@ async def test_keys_of_one_name_are_rotated_and_disabled_apart(place: Place) -> 
     mine, others = [await keyring.add("orders", account) for account in (ACCOUNT, OTHERS)]
     data_keys = [await keyring.new_data_key(key) for key in (mine, others)]
 
-    await keyring.rotate("orders", OTHERS)
-    await keyring.set_enabled("orders", False, OTHERS)
-    assert await keyring.rewrap("orders", OTHERS) == 1
+    await keyring.rotate(keyring.named("orders", OTHERS).key_id)
+    await keyring.set_enabled(keyring.named("orders", OTHERS).key_id, False)
+    assert await keyring.rewrap(keyring.named("orders", OTHERS).key_id) == 1
 
     assert (mine.versions, mine.enabled, others.enabled) == (1, True, False)
     again = await place.keyring()
@@ -70,13 +61,15 @@ async def test_grants_are_taken_over_by_a_running_server(place: Place) -> None:
     seen = server.named("orders", ACCOUNT)
     assert (seen.grants, seen.policy) == ((), None)
 
-    await command.grant("orders", Grant(OTHERS, ("GenerateDataKey", "Decrypt")), ACCOUNT)
-    await command.grant("orders", Grant(OTHERS, ("Decrypt",)), ACCOUNT)
+    await command.grant(
+        command.named("orders", ACCOUNT).key_id, Grant(OTHERS, ("GenerateDataKey", "Decrypt"))
+    )
+    await command.grant(command.named("orders", ACCOUNT).key_id, Grant(OTHERS, ("Decrypt",)))
 
     await place.heard(server)
     assert seen.grants == (Grant(OTHERS, ("Decrypt",)),)
     assert read_policy(seen.policy or "", Kind.KEY).statements[0].allows
-    await command.revoke("orders", OTHERS, ACCOUNT)
+    await command.revoke(command.named("orders", ACCOUNT).key_id, OTHERS)
     await place.heard(server)
     assert [(key.grants, key.policy) for key in server.names()] == [((), None)] * 2
 
@@ -97,7 +90,7 @@ async def test_grants_that_cannot_be_are_refused(place: Place, grant: Grant) -> 
     await keyring.add("orders", ACCOUNT)
 
     with pytest.raises(ValueError, match=r"account|operations"):
-        await keyring.grant("orders", grant, ACCOUNT)
+        await keyring.grant(keyring.named("orders", ACCOUNT).key_id, grant)
 
 
 async def test_the_built_in_key_is_nobodys_to_grant(place: Place) -> None:

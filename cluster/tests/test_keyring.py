@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -19,16 +19,10 @@ from cluster.keys.master_key import (
     replace_master_key,
     write_master_key,
 )
-from cluster.tests.stores import ACCOUNT, KINDS, MASTER, Place, found, opened_place
+from cluster.tests.stores import ACCOUNT, MASTER, Place, found
 from cluster.tests.virtual_time import CountingEntropy
 
 OTHER = b"o" * 32
-
-
-@pytest.fixture(params=KINDS)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    async with opened_place(request, request.param, tmp_path) as place:
-        yield place
 
 
 async def test_a_new_keyring_has_the_built_in_key(place: Place) -> None:

@@ -83,11 +83,10 @@ def test_a_message_between_shards_is_counted_where_it_goes(tmp_path: Path) -> No
     places = {7: QueuePlace("000000000000", "us-east-1", "letters", False)}
     shard = ShardExport(0, str(tmp_path / "shard"), "source")
 
-    done = export(Export(lake.url, [shard], [], 6_000, 6_000, places), lake, no_keyring)
+    export(Export(lake.url, [shard], [], 6_000, 6_000, places), lake, no_keyring)
 
     (file,) = lake.list(SNAPSHOTS)
     (row,) = parquet.read_table(tmp_path / "lake" / file.path).to_pylist()
-    assert done.shards[0].snapshot_rows == 1
     assert (row["queue"], row["state"], row["receivable"]) == ("letters", "delayed", False)
     assert (row["sent_at"].timestamp(), row["receive_count"], row["size"]) == (1.0, 3, 7)
 

@@ -311,7 +311,7 @@ async def test_no_parts_are_changed_before_all_shards_led(file: CatalogFile) -> 
 async def test_parts_that_are_changed_before_all_shards_led_are_found(
     file: CatalogFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Catalog, "_change_parts", Catalog._issue)
+    monkeypatch.setattr(Catalog, "change_parts", Catalog._issue)
 
     with pytest.raises(AssertionError):
         await parts_change_late(file)

@@ -136,21 +136,6 @@ async def test_a_key_that_bears_a_lease_is_taken_once(hosts: Hosts) -> None:
     assert sum(isinstance(outcome, Done) for outcome in outcomes) == 1
 
 
-async def test_a_lasting_lease_ends_once_coordination_says_so(hosts: Hosts) -> None:
-    host = hosts.host()
-    lost = Lost()
-    lease = await host.grant_lasting(TTL_S, lost)
-    assert isinstance(lease, EtcdLease), lease
-    first_end_s = lease.held_until_s
-    await until(lambda: lease.held_until_s > first_end_s)
-    ended_elsewhere = EtcdLease(host._client, lease.lease_id, hosts.clock.monotonic_s, Lost())
-
-    await ended_elsewhere.release()
-
-    await until(lambda: lost.count == 1)
-    assert not lease.is_held()
-
-
 async def test_parts_of_the_records_have_watches_and_transactions_of_their_own(
     hosts: Hosts,
 ) -> None:

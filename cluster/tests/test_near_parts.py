@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 
-import msgspec
 from typing_extensions import override
 
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
+from cluster.tests.split_view import SplitView
 from cluster.tests.virtual_time import SeededEntropy, SettableClock
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
-from visibility.contract.queue_parts import Part
 from visibility.contract.results import SendMessageResult
 from visibility.rules.decided import NO_MESSAGES
 from visibility.state.waiters import OnAnswer, Room, Ticket
 from visibility.tests import prepared
-from visibility.tests.prepared import KnownQueues
 
 REQUESTS = 200
-
-
-class _View(KnownQueues):
-    """A queue whose first part is on shard 0 and whose second one is on shard 1."""
-
-    def __init__(self) -> None:
-        home = prepared.queue_named("q", 1)
-        parts = (Part(0, 1, 0), Part(16, 2, 1))
-        self.queue = msgspec.structs.replace(home, parts=parts, last_part=16)
-        super().__init__(self.queue)
-
-    def find(self, name: object) -> QueueDefinition:
-        """See `View`."""
-        return self.queue
-
-    def when_caught_up(self, then: Callable[[], None]) -> None:
-        """See `View`."""
 
 
 class _Router(Router):
@@ -66,7 +46,7 @@ class _Router(Router):
         return Ticket(request, on_answer)
 
 
-async def _asked(router: _Router, view: _View, request: Request) -> Counter[int]:
+async def _asked(router: _Router, view: SplitView, request: Request) -> Counter[int]:
     """The shards that requests went to which came all at once."""
     split = SplitQueues(router, view, SeededEntropy("near"), SettableClock().wall_s)
     for _ in range(REQUESTS):
@@ -75,7 +55,7 @@ async def _asked(router: _Router, view: _View, request: Request) -> Counter[int]
 
 
 async def test_a_send_goes_to_the_part_that_is_here() -> None:
-    view = _View()
+    view = SplitView(2)
     router = _Router()
     split = SplitQueues(router, view, SeededEntropy("near"), SettableClock().wall_s)
     for _ in range(REQUESTS):
@@ -86,7 +66,7 @@ async def test_a_send_goes_to_the_part_that_is_here() -> None:
 
 
 async def test_a_part_that_is_here_and_much_busier_does_not_get_all_sends() -> None:
-    view = _View()
+    view = SplitView(2)
 
     asked = await _asked(_Router(answers=False), view, prepared.send(view.queue, "x"))
 
@@ -96,7 +76,7 @@ async def test_a_part_that_is_here_and_much_busier_does_not_get_all_sends() -> N
 
 async def test_a_part_that_does_not_answer_gets_few_sends() -> None:
     """Its shard may be without a leader: sends would wait there until they are given up."""
-    view = _View()
+    view = SplitView(2)
     router = _Router(sick=1, led=-1)
     split = SplitQueues(router, view, SeededEntropy("sick"), SettableClock().wall_s)
     for _ in range(REQUESTS):
@@ -107,7 +87,7 @@ async def test_a_part_that_does_not_answer_gets_few_sends() -> None:
 
 
 async def test_a_receive_begins_mostly_at_the_part_that_is_here() -> None:
-    view = _View()
+    view = SplitView(2)
 
     asked = await _asked(_Router(answers=False), view, prepared.receive(view.queue))
 

@@ -288,8 +288,10 @@ async def test_keys_of_version_0_1_go_on_and_belong_to_the_account_of_the_servic
         await keyring.close()
     keyring = await opened_keyring(records)
     await keyring.add("orders", ACCOUNT)
-    await keyring.rotate("orders", OTHERS)
-    assert await keyring.rewrap("orders", OTHERS) == 4, "two blocks of 0.1, two of now"
+    await keyring.rotate(keyring.named("orders", OTHERS).key_id)
+    assert await keyring.rewrap(keyring.named("orders", OTHERS).key_id) == 4, (
+        "two blocks of 0.1, two of now"
+    )
     await keyring.change_master(b"o" * 32)
     await records.close()
 

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from cluster.tests.driver import Driver
-from storage.tests.memory_store import MemoryStore
+from storage.tests.memory_store import CountingStore
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt
 from visibility.rows.row_keys import LEVEL_LINE, message_key
-from visibility.state.invariants import check_shard
 from visibility.tests import prepared
+from visibility.tests.invariants import check_shard
 from visibility.tests.prepared import KnownQueues
 
 WEIGHTED = {"holdfast:priority": "weighted"}
 STRICT = {"holdfast:priority": "strict"}
-
-
-class CountingStore(MemoryStore):
-    """Counts the rows that are read."""
-
-    reads = 0
-
-    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        self.reads += len(keys)
-        return super().get_many(keys)
-
-    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        for row in super().scan(begin, end):
-            self.reads += 1
-            yield row
 
 
 class Ranked:

@@ -20,7 +20,7 @@ from cluster.tests.coordinations import Hosts, until
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.simulated_etcd import SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire
-from cluster.tests.stores import KINDS, Place, memory_place, opened_place
+from cluster.tests.stores import Place, memory_place
 
 
 @pytest.fixture
@@ -32,12 +32,6 @@ async def memory() -> AsyncIterator[Place]:
 def coordination(place: Place) -> MemoryCoordination:
     assert isinstance(place.records, MemoryCoordination)
     return place.records
-
-
-@pytest.fixture(params=KINDS)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    async with opened_place(request, request.param, tmp_path) as place:
-        yield place
 
 
 async def put(records: Records, key: str, value: bytes | None) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -12,16 +10,10 @@ from auth.auth_errors import SessionEnded
 from cluster.keys import session_store
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.session_store import CHALLENGE_MS, LASTS_MS, OF_OWNER_MAX, Challenge, Signer
-from cluster.tests.stores import ACCOUNT, KINDS, Place, opened_place
+from cluster.tests.stores import ACCOUNT, Place
 from visibility.contract.errors import InvalidParameterValue, RequestThrottled
 
 ids = count()
-
-
-@pytest.fixture(params=KINDS)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    async with opened_place(request, request.param, tmp_path) as place:
-        yield place
 
 
 def challenge(place: Place) -> Challenge:

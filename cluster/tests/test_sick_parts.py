@@ -16,41 +16,17 @@ from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import SimulatedNetwork
+from cluster.tests.split_view import SplitView
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy, virtual
 from cluster.tests.world import World, pass_time
 from visibility.contract.errors import QueueError
-from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
-from visibility.contract.queue_parts import Part
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
 from visibility.tests import prepared
-from visibility.tests.prepared import KnownQueues
 
 PARTS = 4
 SICK = 3
 PAUSE_S = 0.05
-
-
-class _View(KnownQueues):
-    """A queue of four parts, each in a shard of its own."""
-
-    def __init__(self) -> None:
-        home = prepared.queue_named("q", 1)
-        parts = tuple(Part(16 * number, 1 + number, number) for number in range(PARTS))
-        self.queue = msgspec.structs.replace(home, parts=parts, last_part=16 * PARTS)
-        super().__init__(*self.queue.all_parts())
-
-    def find(self, name: object) -> QueueDefinition:
-        """See `View`."""
-        return self.queue
-
-    def renewed(self, request: Request) -> Request:
-        """See `View`."""
-        return request
-
-    def when_caught_up(self, then: Callable[[], None]) -> None:
-        """See `View`."""
-        asyncio.get_running_loop().call_soon(then)
 
 
 class _Leaders:
@@ -78,7 +54,7 @@ class _Fleet:
 
     def __init__(self, *, is_gateway: bool) -> None:
         """Unless it is a gateway, the host itself takes the sends."""
-        self.view = _View()
+        self.view = SplitView(PARTS)
         self.leaders = _Leaders()
         self.network = SimulatedNetwork()
         self.worlds = [

@@ -150,7 +150,7 @@ def _note_dropped(table: DeltaTable, before: date) -> bool:
 
 
 def merge(
-    lake: Lake, run: Run, open_session: OpenSession, warn: Warn, small: Small = SMALL
+    lake: Lake, run: Run, open_session: OpenSession, warn: Warn, small: Small
 ) -> tuple[int, int]:
     """Merge small files; the numbers of files merged and written.
 

@@ -130,3 +130,7 @@ class ArchiveJob:
             tell=self.told.append,
             small=self.small,
         )
+
+
+def no_session() -> Any:
+    raise AssertionError("Spark is not started when there is nothing to do")

@@ -6,7 +6,6 @@ import errno
 import subprocess
 import sys
 from datetime import date
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +20,7 @@ from spark_jobs.archive.segment_files import Segment
 from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.job_faults import FailingAlways, FailingOnce, KilledOnce
-from spark_jobs.tests.job_services import ArchiveJob, place_of
+from spark_jobs.tests.job_services import ArchiveJob, no_session, place_of
 from spark_jobs.tests.lakes import (
     ACCOUNT,
     SOURCE,
@@ -39,10 +38,6 @@ from storage.lake.table import Lake, LakeUnusable
 
 RUN = "archive-" + "0" * 32
 """A run that is not noted: to others it is dead."""
-
-
-def no_session() -> Any:
-    raise AssertionError("Spark is not started when there is nothing to do")
 
 
 # -- content of the table --------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,6 @@ from storage.lake.table import Lake
 
 FOLDER = "replays/orders/default/claims"
 QUICK = Timing(beat_s=0.02, fresh_s=0.1, dead_s=0.3, look_s=0.01)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path))
 
 
 def put_claim(lake: Lake, run: str, **members: object) -> None:

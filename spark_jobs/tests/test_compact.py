@@ -27,6 +27,7 @@ from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import find_segments
 from spark_jobs.lib.spark import OpenSession
+from spark_jobs.tests.job_services import no_session
 from spark_jobs.tests.lakes import SOURCE, archived_rows, messages, names, orphans, write_segment
 from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE, BatchId
 from storage.lake.archive_table import archived_batch, confirm
@@ -79,10 +80,6 @@ class Compaction:
 def compaction(lake: Lake, open_session: OpenSession) -> Compaction:
     """It merges the few rows of tests without Spark."""
     return Compaction(lake, open_session)
-
-
-def no_session() -> Any:
-    raise AssertionError("Spark is not started when there is nothing to do")
 
 
 def test_small_files_become_one_for_each_partition(compaction: Compaction) -> None:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +16,7 @@ from spark_jobs.archive import archive_job as steps
 from spark_jobs.archive.compact import Keep, run_compact
 from spark_jobs.archive.delta_archive import open_archive, table_files
 from spark_jobs.archive.parquet_reading import read_table_files
-from spark_jobs.tests.job_services import ArchiveJob
+from spark_jobs.tests.job_services import ArchiveJob, no_session
 from spark_jobs.tests.lakes import SOURCE, archived_rows, names, write_batches
 from storage.lake.archive_schema import ARCHIVE, SEGMENTS, TABLE, TABLE_PARTITIONS, arrow_schema
 from storage.lake.table import Lake, LakeUnusable
@@ -111,10 +110,6 @@ def test_run_without_segments_does_not_look_at_the_table(job: ArchiveJob) -> Non
     assert str(job.run()).startswith("nothing to archive")
 
     assert job.warnings == []
-
-
-def no_session() -> Any:
-    raise AssertionError("Spark is not started when there is nothing to do")
 
 
 def _replace(lake: Lake, make: Callable[[Lake], object]) -> None:

@@ -25,11 +25,6 @@ def files(lake: Lake) -> list[str]:
     return [Path(file.path).name.partition("-")[0] for file in lake.list(FOLDER)]
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path))
-
-
 def test_ledger_that_is_not_there_is_empty(lake: Lake) -> None:
     assert remembered(lake) == set()
     assert not list(Path(lake.url).iterdir())

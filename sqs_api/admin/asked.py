@@ -128,7 +128,7 @@ class Asked:
         if not self.is_trusted:
             self.access.check_action(action, self.arn(name), self.account, self.asker)
 
-    def administer(self, action: str, account: str, *, root_only: bool = False) -> None:
+    def administer(self, action: str, account: str, *, root_only: bool) -> None:
         """Raise AccessDenied unless the caller may do this to the service of the account.
 
         `root_only` refuses users, whatever their policies allow.

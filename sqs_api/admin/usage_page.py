@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import msgspec
 
@@ -88,7 +88,7 @@ class UsagePage:
         own = [row for part in parts for row in part.rows]
         rows = _add_up([*own, *_greatest(row for part in parts for row in part.of_gateways)])
         return {
-            "rows": [_shown(row) for row in rows],
+            "rows": [cast("ShownUsageRow", row._asdict()) for row in rows],
             "hosts": sorted(part.host for part in parts),
             "missing": sorted(heard.missing),
         }
@@ -97,18 +97,6 @@ class UsagePage:
 async def read_usage(page: UsagePage, asked: Asked, given: UsageParameters) -> ShownUsage:
     """Show requests by day, account and queue."""
     return await page.show(given)
-
-
-def _shown(row: UsageRow) -> ShownUsageRow:
-    return {
-        "day": row.day,
-        "account": row.account,
-        "queue": row.queue,
-        "requests": row.requests,
-        "billed_requests": row.billed_requests,
-        "bytes_in": row.bytes_in,
-        "bytes_out": row.bytes_out,
-    }
 
 
 def _greatest(rows: Iterable[GatewayRow]) -> list[UsageRow]:

@@ -19,7 +19,7 @@ from sqs_api.admin.routes import (
     Refused,
     Route,
 )
-from sqs_api.archiving.exporter import Exporter, ExportFailed, InLake
+from sqs_api.archiving.exporter import Exporter, ExportFailed, SealedShard
 from sqs_api.archiving.lake_questions import ArchivedTable, NotInTable, TableUnreadable
 from storage.lake.archived_batch import Claimed
 from visibility.contract.errors import InvalidParameterValue, QueueError
@@ -72,14 +72,6 @@ class ArchiveStatus(TypedDict):
     """Shards of clusters of the fleet that are away."""
 
 
-class SealedShard(TypedDict):
-    """The highest batch of a shard in the lake."""
-
-    source: str
-    shard: int
-    batch: int
-
-
 class SealedShards(TypedDict):
     """Every shard that has a batch in the lake."""
 
@@ -119,12 +111,7 @@ async def seal_archive(pages: ArchivePages | AtHosts | None, asked: Asked) -> Se
         places = await _with_lake(pages).exporter.seal()
     except (ExportFailed, QueueError) as error:
         raise Refused(503, str(error)) from error
-    return {
-        "shards": [
-            {"source": place.source, "shard": place.shard, "batch": place.batch} for place in places
-        ],
-        "left_out": [],
-    }
+    return {"shards": places, "left_out": []}
 
 
 async def acknowledge_archive(
@@ -136,7 +123,7 @@ async def acknowledge_archive(
         raise Refused(409, f"there is no shard {said.shard}")
     try:
         await _check(said, router, table)
-        removed = await exporter.acknowledge(InLake(said.source, said.shard, said.batch))
+        removed = await exporter.acknowledge(SealedShard(said.source, said.shard, said.batch))
     except (NotInTable, InvalidParameterValue) as refusal:
         raise Refused(409, str(refusal)) from refusal
     except (TableUnreadable, ExportFailed, QueueError) as error:

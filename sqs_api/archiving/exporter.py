@@ -12,7 +12,8 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import structlog
@@ -62,8 +63,9 @@ class ExportFailed(Exception):
     """The process that writes to the lake failed; the text gives the reason in one line."""
 
 
-class InLake(NamedTuple):
-    """The source of a shard's batches, and the last one up to which all are in the lake."""
+@dataclass(frozen=True)
+class SealedShard:
+    """A shard's source, and the batch up to which all of its batches are in the lake."""
 
     source: str
     shard: int
@@ -96,7 +98,7 @@ class Exporter:
         self._log = structlog.get_logger("hand_over")
         self._running = asyncio.Lock()
         self._worker: asyncio.subprocess.Process | None = None
-        self._tasks: set[asyncio.Task[list[InLake]]] = set()
+        self._tasks: set[asyncio.Task[list[SealedShard]]] = set()
         self._is_stopping = False
         self._is_filling = False
         self._snapshot_due_s = clock.monotonic_s()
@@ -163,7 +165,7 @@ class Exporter:
 
     # -- requests of jobs --------------------------------------------------------------------------
 
-    async def seal(self) -> list[InLake]:
+    async def seal(self) -> list[SealedShard]:
         """Bring all waiting messages to the lake now, even if the caller is cancelled meanwhile.
 
         Raises ExportFailed.
@@ -173,16 +175,16 @@ class Exporter:
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _seal(self) -> list[InLake]:
+    async def _seal(self) -> list[SealedShard]:
         await self._run(takes_snapshot=False)
         if any(shard.archive.has_open for shard in self._router.reports()):
             await self._run(takes_snapshot=False)  # older batches went first
         return [
-            InLake(shard.archive.source, shard.number, self.in_lake.get(shard.number, 0))
+            SealedShard(shard.archive.source, shard.number, self.in_lake.get(shard.number, 0))
             for shard in self._router.reports()
         ]
 
-    async def acknowledge(self, place: InLake) -> int:
+    async def acknowledge(self, place: SealedShard) -> int:
         """The archive has these batches for good: forget their messages, and return how many.
 
         Raises QueueError.

@@ -66,11 +66,6 @@ def values_of(metrics: Mapping[str, float]) -> Values:
     return {PLACES[metric]: whole for metric, value in metrics.items() if (whole := round(value))}
 
 
-def adds_up(column: int) -> bool:
-    """True for counts of events, False for states."""
-    return _ADDS_UP[column]
-
-
 def add(one: Values, later: Mapping[int, float]) -> None:
     """Add what was measured later in the same period, or by another host: counts add up, of a state
     the greatest remains."""

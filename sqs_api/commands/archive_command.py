@@ -23,6 +23,7 @@ from sqs_api.commands.operators import (
     filtered,
     part,
     show_json,
+    show_page,
     taken_from,
 )
 from sqs_api.commands.terminal_tables import instant, number, plain, show_table
@@ -55,12 +56,7 @@ def _spanned(command: Callable[..., None]) -> Callable[..., None]:
 def search(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) -> None:
     """List archived messages of QUEUE that match; QUEUE may be deleted."""
     page = service.get(f"archive/{part(queue)}/messages", **given)
-    if as_json:
-        show_json(page)
-        return
-    show_table(_HEAD, map(_line, page["messages"]))
-    if page["next"]:
-        click.echo(f"\nscanned {page['scanned']}; go on with --token {page['next']}")
+    show_page(page, _HEAD, _line, as_json=as_json)
 
 
 def _line(message: dict[str, Any]) -> tuple[str, ...]:

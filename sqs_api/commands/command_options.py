@@ -164,7 +164,7 @@ class Lifetime(click.ParamType[float]):
 
 @asynccontextmanager
 async def opened_keyring(
-    settings: Settings, *, may_make: bool = False
+    settings: Settings, *, may_make: bool
 ) -> AsyncIterator[tuple[Keyring, Below]]:
     """The keys of a cluster or of a data folder, and the records they are in; with `may_make` an
     unused folder becomes one. Raises Refused."""

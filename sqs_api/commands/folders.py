@@ -13,6 +13,13 @@ from sqs_api.commands.command_options import Failed, Refused, load, shown_queues
 _FOUND = 1
 """Status of a command that names damage or what is missing."""
 
+_NEW_DATA = click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder to make; it must not exist or be empty.",
+)
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -46,12 +53,7 @@ def verify(folder: Path) -> None:
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path))
-@click.option(
-    "--data",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder to make; it must not exist or be empty.",
-)
+@_NEW_DATA
 def salvage(source: Path, data: Path) -> None:
     """Copy all that can be read of SOURCE, a damaged data folder, to a new one to start the service
     on.
@@ -108,12 +110,7 @@ def convert(data: Path, accept_loss: bool) -> None:
 
 @click.command()
 @click.argument("backup", type=click.Path(path_type=Path))
-@click.option(
-    "--data",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder to make; it must not exist or be empty.",
-)
+@_NEW_DATA
 @click.option(
     "--fleet",
     is_flag=True,

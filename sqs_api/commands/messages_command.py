@@ -19,6 +19,7 @@ from sqs_api.commands.operators import (
     filtered,
     part,
     show_json,
+    show_page,
     taken_from,
 )
 from sqs_api.commands.terminal_tables import instant, json_text, number, plain, show_table
@@ -84,12 +85,7 @@ def messages() -> None:
 def browse(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) -> None:
     """List messages of QUEUE that match, without receiving them."""
     page = service.get(f"queues/{part(queue)}/messages", **given)
-    if as_json:
-        show_json(page)
-        return
-    show_table(_HEAD, map(_line, page["messages"]))
-    if page["next"]:
-        click.echo(f"\nscanned {page['scanned']}; go on with --token {page['next']}")
+    show_page(page, _HEAD, _line, as_json=as_json)
 
 
 @messages.command()

@@ -3,7 +3,7 @@ those that choose messages, and the client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from sqs_api.commands.command_options import CONFIG, DATA, URL, Refused, admin_client, load
-from sqs_api.commands.terminal_tables import json_text
+from sqs_api.commands.terminal_tables import json_text, show_table
 
 _CONDITIONS = {
     "id": ("--id", str, "The beginning of the message's id."),
@@ -128,6 +128,18 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
 def part(name: str) -> str:
     """A queue's name as a part of a path."""
     return quote(name, safe="")
+
+
+def show_page(
+    page: Any, head: Sequence[str], line: Callable[[Any], Sequence[str]], *, as_json: bool
+) -> None:
+    """Print a page of messages, and how to go on."""
+    if as_json:
+        show_json(page)
+        return
+    show_table(head, map(line, page["messages"]))
+    if page["next"]:
+        click.echo(f"\nscanned {page['scanned']}; go on with --token {page['next']}")
 
 
 def show_json(answer: object) -> None:

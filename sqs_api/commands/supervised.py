@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from sqs_api.settings.config import Settings
 from sqs_api.workers.forked import Started, fork_workers
@@ -17,21 +17,13 @@ if TYPE_CHECKING:
 T = TypeVar("T", covariant=True)
 
 
-class _Stopped(Protocol):
-    async def stop(self) -> None:
-        """Finish the requests under way, and end all workers."""
-
-
 class Supervised(NamedTuple):
     """The running service."""
 
     address: str
     first_key: AccessKey | None
-    supervisor: _Stopped
-
-    async def stop(self) -> None:
-        """Finish the requests under way, and end all workers."""
-        await self.supervisor.stop()
+    stop: Callable[[], Coroutine[Any, Any, None]]
+    """Finishes the requests under way, and ends all workers."""
 
 
 def fork_processes(settings: Settings) -> list[Started]:
@@ -56,12 +48,12 @@ async def start_supervised(
     if settings.etcd is None:
         supervisor = Supervisor(settings, begun)
         address, first_key = await _begun(settings, supervisor)
-        return Supervised(address, first_key, supervisor)
+        return Supervised(address, first_key, supervisor.stop)
     members = MemberSupervisor(settings, begun, on_removed)
-    return Supervised(await _begun(settings, members), None, members)
+    return Supervised(await _begun(settings, members), None, members.stop)
 
 
-class _Begins(_Stopped, Protocol[T]):
+class _Begins(Protocol[T]):
     async def prepare(self) -> None:
         """Raises the errors of `refusals`."""
 
@@ -70,6 +62,9 @@ class _Begins(_Stopped, Protocol[T]):
 
     async def start(self) -> T:
         """Raises WorkerRefused, OSError."""
+
+    async def stop(self) -> None:
+        """End all workers."""
 
 
 async def _begun(settings: Settings, supervisor: _Begins[T]) -> T:

@@ -10,29 +10,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from itertools import count
 
 import msgspec
 
-from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from cluster.shards.shard_report import News
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.failures.counted_failures import Counted, Group
 from sqs_api.failures.queue_pass import QueuePass
+from sqs_api.failures.span_notes import SERVICE, Notes
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every, in_slices
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import Operation
-from visibility.contract.outcomes import BrowsedPage, FailureNote, FailureNotesPage, SpansNoted
-from visibility.contract.stored_message import StoredMessage
+from visibility.contract.outcomes import BrowsedPage
 from visibility.rows.row_changes import Ops
 from visibility.rows.row_keys import queue_of
 from visibility.rules.browse import BrowseMessages
-from visibility.rules.failure_notes import ForgetFailures, NoteFailures, ReadFailureNotes
 
 FAILURES = "failures"
 """The question to other hosts."""
@@ -56,7 +52,6 @@ _LOADING_MAX_S = 3.0
 _NOTE_MAX_S = 0.2
 _DETAILED_MAX = 200
 """Failures that are reported with their times; the largest of a part."""
-_SERVICE = Caller("", "", "failures")
 
 
 class GroupReport(msgspec.Struct, frozen=True, array_like=True):
@@ -112,7 +107,7 @@ class FailureIndex:
         """Those with messages to count; the first was longest not looked at."""
         self._unnoted: dict[int, None] = {}
         """Those with spans that may need a note, in the same order."""
-        self._notes = _ShardNotes(router, sealer)
+        self._notes = Notes(router, sealer)
         self._found: tuple[int, list[int]] = (-1, [])
         """The catalog's revision, and the shards led here, as of which queues were found."""
         self._find_at_s = 0.0
@@ -236,7 +231,7 @@ class FailureIndex:
                 return
 
     async def _browse(self, part: QueueDefinition, look: BrowseMessages) -> BrowsedPage:
-        page = await self._router.ask_here(Request(look, part, _SERVICE, "failures"))
+        page = await self._router.ask_here(Request(look, part, SERVICE, "failures"))
         assert isinstance(page, BrowsedPage)
         return page
 
@@ -277,50 +272,6 @@ class FailureIndex:
             for shard in self._router.shards.values()
             for report in shard.queues(queue_ids)
         }
-
-
-class _ShardNotes:
-    """See `Notes`: rows of the shard, sealed as the queue's messages are."""
-
-    def __init__(self, router: Router, sealer: Sealer) -> None:
-        self._router = router
-        self._sealer = sealer
-        self._requests = count()
-
-    async def read(self, queue: QueueDefinition, from_span: int) -> FailureNotesPage:
-        """See `Notes`."""
-        page = await self._ask(queue, ReadFailureNotes(from_span))
-        assert isinstance(page, FailureNotesPage)
-        return page
-
-    async def keep(
-        self, queue: QueueDefinition, notes: list[FailureNote], opens: list[int]
-    ) -> list[int]:
-        """See `Notes`."""
-        noted = await self._ask(queue, NoteFailures(notes, opens))
-        assert isinstance(noted, SpansNoted)
-        return noted.spans
-
-    async def forget(self, queue: QueueDefinition) -> None:
-        """See `Notes`."""
-        await self._ask(queue, ForgetFailures())
-
-    async def _ask(self, queue: QueueDefinition, operation: Operation) -> object:
-        request_id = f"failures-{next(self._requests)}"
-        return await self._router.ask_here(Request(operation, queue, _SERVICE, request_id))
-
-    def may_note(self, message: StoredMessage, queue: QueueDefinition) -> bool:
-        """See `Notes`."""
-        return self._sealer.may_note(message, queue)
-
-    def seal(self, queue: QueueDefinition, content: bytes) -> tuple[int, bytes]:
-        """See `Notes`."""
-        key = self._sealer.key_of_notes(queue)
-        return key.number, key.seal(content)
-
-    def open(self, number: int, data: bytes) -> bytes | None:
-        """See `Notes`."""
-        return self._sealer.open_note(number, data)
 
 
 def counting(

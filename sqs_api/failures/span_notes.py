@@ -9,46 +9,78 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
+from auth.caller import Caller
+from cluster.shards.router import Router
 from sqs_api.failures.counted_failures import SpanNote
+from sqs_api.gateway.sealer import Sealer
 from visibility.content.noted_failures import NOTE_VERSION
-from visibility.contract.model import QueueDefinition
-from visibility.contract.outcomes import FailureNote, FailureNotesPage
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
+from visibility.contract.outcomes import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.stored_message import StoredMessage
-from visibility.rules.failure_notes import NOTE_BYTES_MAX
+from visibility.rules.failure_notes import (
+    NOTE_BYTES_MAX,
+    ForgetFailures,
+    NoteFailures,
+    ReadFailureNotes,
+)
 
 QUIET_LOOKS = 4
 """A span gets a note once it has not changed for so many looks,"""
 LATE_LOOKS = 20
 """or has been without one for so many."""
+SERVICE = Caller("", "", "failures")
 
 
-class Notes(Protocol):
-    """Keeps notes, on this host. Each call but `may_note` raises QueueError."""
+class Notes:
+    """Keeps notes in rows of this host's shards, sealed as the queues' messages are. Each call but
+    `may_note` raises QueueError."""
+
+    def __init__(self, router: Router, sealer: Sealer) -> None:
+        self._router = router
+        self._sealer = sealer
+        self._requests = count()
 
     async def read(self, queue: QueueDefinition, from_span: int) -> FailureNotesPage:
         """Notes of a queue, from a span on."""
+        page = await self._ask(queue, ReadFailureNotes(from_span))
+        assert isinstance(page, FailureNotesPage)
+        return page
 
     async def keep(
         self, queue: QueueDefinition, notes: list[FailureNote], opens: list[int]
     ) -> list[int]:
         """Keep notes of the spans that were opened by the call before; returns the spans that had
         not changed since. Opens others."""
+        noted = await self._ask(queue, NoteFailures(notes, opens))
+        assert isinstance(noted, SpansNoted)
+        return noted.spans
 
     async def forget(self, queue: QueueDefinition) -> None:
         """Remove all notes of a queue."""
+        await self._ask(queue, ForgetFailures())
+
+    async def _ask(self, queue: QueueDefinition, operation: Operation) -> object:
+        request_id = f"failures-{next(self._requests)}"
+        return await self._router.ask_here(Request(operation, queue, SERVICE, request_id))
 
     def may_note(self, message: StoredMessage, queue: QueueDefinition) -> bool:
         """True if what a message failed for may be kept under the queue's key."""
+        return self._sealer.may_note(message, queue)
 
     def seal(self, queue: QueueDefinition, content: bytes) -> tuple[int, bytes]:
         """The number of the key, and the sealed content."""
+        key = self._sealer.key_of_notes(queue)
+        return key.number, key.seal(content)
 
     def open(self, number: int, data: bytes) -> bytes | None:
         """The content; None if it cannot be opened."""
+        return self._sealer.open_note(number, data)
 
 
 def note_of(

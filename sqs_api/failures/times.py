@@ -96,7 +96,3 @@ class Times:
     def counts(self) -> list[tuple[int, int]]:
         """Beginnings of the spans in seconds, and their messages."""
         return sorted((number * self.span_s, messages) for number, messages in self.spans.items())
-
-    def since(self, at_s: int) -> int:
-        """Messages of the spans that begin at this time or later."""
-        return sum(m for number, m in self.spans.items() if number * self.span_s >= at_s)

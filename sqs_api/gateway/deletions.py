@@ -15,15 +15,14 @@ from typing import Any
 
 import structlog
 
-from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import KeptQueue, KeptState
 from cluster.catalog.queue_view import Kind, QueueChange
-from cluster.shards.queue_watch import PRINCIPAL, QueueWatch
+from cluster.shards.queue_watch import QueueWatch, own_request
 from cluster.shards.router import Router
 from cluster.shards.shard_report import QueueReport
 from visibility.contract.errors import QueueError
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import QueueDefinition
 from visibility.contract.on_delete_tag import outlive
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
@@ -328,8 +327,4 @@ class Deletions:
     async def _ask(
         self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None
     ) -> object:
-        caller = Caller(queue.account, queue.region, PRINCIPAL)
-        request_id = f"{PRINCIPAL}-{queue.queue_id}"
-        return await self._router.ask_here(
-            Request(operation, queue, caller, request_id, destination=to)
-        )
+        return await self._router.ask_here(own_request(operation, queue, destination=to))

@@ -13,6 +13,7 @@ from pathlib import Path
 from cryptography import x509
 
 from sqs_api.http.handshakes import ServerContext
+from storage.files.copying import file_mark
 
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """TLS 1.2 with forward secrecy and AEAD only; those of TLS 1.3 are all so."""
@@ -65,17 +66,7 @@ class Tls:
         return True
 
     def _looks(self) -> list[tuple[int, int, int] | None]:
-        return [_look(file) for file in (self._certificate, self._key, self._client_ca) if file]
-
-
-def _look(file: Path) -> tuple[int, int, int] | None:
-    """Fingerprint that changes when a file is written or replaced; None for one that is not
-    there."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+        return [file_mark(file) for file in (self._certificate, self._key, self._client_ca) if file]
 
 
 def _context(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:

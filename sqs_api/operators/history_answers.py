@@ -201,7 +201,7 @@ def _begins(window: Window) -> range:
     return range(window.begin_s, window.end_s, window.period_s)
 
 
-def _window(context: OperatorContext, hours: int, period_s: int = _MINUTE_S) -> Window:
+def _window(context: OperatorContext, hours: int, period_s: int) -> Window:
     """Whole periods, the one under way as the last. Points by the minute are kept for hours
     only."""
     if hours * 60 > MINUTES_KEPT:

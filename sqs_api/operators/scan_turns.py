@@ -53,7 +53,7 @@ class ScanTurns:
         """In order."""
 
     @asynccontextmanager
-    async def turn(self, user: str, queue_id: int, *, goes_on: bool = False) -> AsyncIterator[None]:
+    async def turn(self, user: str, queue_id: int, *, goes_on: bool) -> AsyncIterator[None]:
         """Wait until a scan may begin; `goes_on` if it is a later step of one. Raises NoTurn."""
         loop = asyncio.get_running_loop()
         scan = _Scan(user, queue_id, loop.create_future())

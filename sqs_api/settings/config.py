@@ -16,7 +16,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cache
-from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType
@@ -38,18 +37,17 @@ from sqs_api.settings.cluster_settings import (
     split_address,
     wrong_combination,
 )
-from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
+from sqs_api.settings.declarations import TABLES, Account, DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
 from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.settings.outgoing_settings import TraceSettings, WebhookSettings, wrong_webhook
 from sqs_api.settings.proxies import TrustedProxies
 from sqs_api.settings.refusals import placed, reason_of
-from sqs_api.settings.service_place import DEFAULT_DATA
+from sqs_api.settings.service_place import DEFAULT_DATA, is_loopback
 from sqs_api.settings.sign_in_settings import SignInSettings, wrong_sign_in
 from storage.engines.store_options import Durability
 from storage.lake.lake_permissions import OWNER_ONLY, UMASK, check_path
 from visibility.contract.limits import DAY
-from visibility.contract.naming import is_account
 
 _PREFIX = "HOLDFAST_"
 _FILE_VARIABLE = "HOLDFAST_CONFIG"
@@ -126,12 +124,6 @@ class WhenFull(StrEnum):
 
 class ConfigRefused(Exception):
     """The settings cannot be used; the text says why in one line."""
-
-
-def _account(text: str) -> str:
-    if not is_account(text):
-        raise ValueError("must be 12 digits")
-    return text
 
 
 def _region(text: str) -> str:
@@ -230,7 +222,7 @@ class _ServiceSettings(BaseModel):
     """Check of signatures; `open` checks none, and listens on loopback only."""
     durability: Durability = Durability.FSYNC
     """Failures that an acknowledged message survives."""
-    account: Annotated[str, AfterValidator(_account)] = "000000000000"
+    account: Account = "000000000000"
     """Account of the first access key, and of unsigned requests in open mode; 12 digits."""
     region: Annotated[str, AfterValidator(_region)] = "us-east-1"
     """Region shown at first start, and of unsigned requests in open mode."""
@@ -439,7 +431,7 @@ def _checked(from_file: dict[str, Any], elsewhere: dict[str, Any]) -> Settings:
         in_order(settings.queues)
     except ValueError as error:
         raise ConfigRefused(f"queues.{error}") from error
-    if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
+    if settings.auth is AuthMode.OPEN and not is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     _check_cluster(settings)
     if shards_of(settings) > 1 and settings.durability is not Durability.FSYNC:
@@ -471,13 +463,6 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigRefused(
             "etcd: needs master_key_file or HOLDFAST_MASTER_KEY, the same key on every host"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _from_file(file: Path | None) -> dict[str, Any]:

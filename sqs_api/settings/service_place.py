@@ -119,7 +119,7 @@ def _is_noted(url: str, note: ServiceNote) -> bool:
     """True if a local user who writes this address means the service of the note."""
     asked, noted = urlsplit(url), urlsplit(note.url)
     host = asked.hostname or ""
-    return _port(url) == _port(note.url) and (_is_loopback(host) or host == noted.hostname)
+    return _port(url) == _port(note.url) and (is_loopback(host) or host == noted.hostname)
 
 
 def _port(url: str) -> int:
@@ -127,7 +127,8 @@ def _port(url: str) -> int:
     return parts.port or _PORTS[parts.scheme]
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """True for an address, or the name, of this machine alone."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

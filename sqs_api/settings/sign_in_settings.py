@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
 
 ROLE_NAMES = ("watcher", "viewer", "operator", "admin")
-"""The roles of `operators/roles.py`, the weakest first."""
+"""The roles of `operators/role_policies.py`, the weakest first."""
 _CLAIM = re.compile(r"[A-Za-z0-9_:/-]+([.][A-Za-z0-9_:/-]+)*")
 
 

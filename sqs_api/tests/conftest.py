@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from auth.signing import SigningKey
 from sqs_api.tests.commands import run
-from sqs_api.tests.operator_client import Operators
+from sqs_api.tests.keeping import Kept, keeping
+from sqs_api.tests.operator_client import Operators, keys_of
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import Service, running
 from storage.engines.store_options import StoreOptions
@@ -56,3 +58,16 @@ async def served(data: Path) -> AsyncIterator[Served]:
 def operators(served: Served) -> Operators:
     """A caller of its operators' API."""
     return Operators(served)
+
+
+@pytest.fixture
+def root(data: Path) -> SigningKey:
+    """A further key of the account that the service belongs to."""
+    return keys_of(run("credentials", "--data", data, "add"))
+
+
+@pytest_asyncio.fixture
+async def kept() -> AsyncIterator[Kept]:
+    """A shard whose deleted and purged queues are kept."""
+    async with keeping() as parts:
+        yield parts

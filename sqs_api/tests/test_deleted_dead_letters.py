@@ -4,11 +4,9 @@ gateway."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
 from sqs_api.tests.operator_client import Operators
@@ -20,12 +18,6 @@ from visibility.tests.prepared import ACCOUNT, REGION
 
 DAYS_4_MS = 345_600_000
 TAGS = {"holdfast:on-delete": "dead-letter"}
-
-
-@pytest_asyncio.fixture
-async def kept() -> AsyncIterator[Kept]:
-    async with keeping() as parts:
-        yield parts
 
 
 async def make(kept: Kept, *bodies: str) -> QueueDefinition:

@@ -4,12 +4,10 @@ a gateway."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import structlog
 
 from cluster.catalog.queue_view import QueueChange
@@ -22,12 +20,6 @@ from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, R
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.state.waiters import Ticket
 from visibility.tests import prepared
-
-
-@pytest_asyncio.fixture
-async def kept() -> AsyncIterator[Kept]:
-    async with keeping() as parts:
-        yield parts
 
 
 async def test_messages_stay_within_the_window_and_go_with_it(kept: Kept) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest_asyncio
-
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.gateway.deletions import Deletions
-from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
+from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept
 from visibility.contract.model import Request
 from visibility.rules.kept_queues import RestoreMessages
 from visibility.state.waiters import OnAnswer, Room, Ticket
@@ -26,12 +22,6 @@ class RouterElsewhere(Router):
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         self.asked.append(request)
         return super().submit(request, on_answer)
-
-
-@pytest_asyncio.fixture
-async def kept() -> AsyncIterator[Kept]:
-    async with keeping() as parts:
-        yield parts
 
 
 async def test_messages_are_restored_by_the_host_that_leads_at_once(kept: Kept) -> None:

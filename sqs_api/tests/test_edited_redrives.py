@@ -34,11 +34,6 @@ async def served(data: Path) -> AsyncIterator[Served]:
         yield node
 
 
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
-
-
 async def say(served: Served, *arguments: object) -> Said:
     return await asyncio.to_thread(run, *arguments, "--data", served.data, "--region", "us-east-1")
 

@@ -24,7 +24,7 @@ from cluster.tests.virtual_time import CountingEntropy, some_secrets
 from cluster.tests.world import state_of
 from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import job_schedule as schedule_module
-from sqs_api.archiving.exporter import WORKER, Exporter, ExportFailed, InLake
+from sqs_api.archiving.exporter import WORKER, Exporter, ExportFailed, SealedShard
 from sqs_api.archiving.job_schedule import Schedule
 from sqs_api.archiving.service import archive_limits
 from sqs_api.gateway.disk_space import DiskSpace
@@ -200,7 +200,7 @@ async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
 
     monkeypatch.setattr(shard, "submit", submit_and_hand_over_more)
 
-    assert await exporter.acknowledge(InLake(archive.source, 0, 1)) == 100
+    assert await exporter.acknowledge(SealedShard(archive.source, 0, 1)) == 100
 
 
 async def test_a_job_ends_that_was_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,9 +45,12 @@ def _let(service: Service, who: str, *statements: dict[str, Any]) -> str:
     return who
 
 
+def _key(service: Service, account: str = ACCOUNT) -> str:
+    return service.keyring.named("orders", account).key_id
+
+
 def _key_arn(service: Service, account: str) -> str:
-    key_id = service.keyring.named("orders", account).key_id
-    return f"arn:aws:kms:{REGION}:{account}:key/{key_id}"
+    return f"arn:aws:kms:{REGION}:{account}:key/{_key(service, account)}"
 
 
 async def _as(service: Service, who: str, action: str, **members: Any) -> Answer:
@@ -103,7 +106,7 @@ async def test_an_alias_is_that_of_the_queues_account(service: Service) -> None:
         url = await _queue(service, "alias/orders", account)
         assert await _refusals(service, account, url) == ALLOWED
 
-    await service.keyring.set_enabled("orders", False, OTHER)
+    await service.keyring.set_enabled(_key(service, OTHER), False)
 
     mine = await _as(service, ACCOUNT, "SendMessage", QueueUrl="q", MessageBody="x")
     others = await _as(service, OTHER, "SendMessage", QueueUrl="q", MessageBody="x")
@@ -122,14 +125,14 @@ async def test_a_key_of_another_account_needs_a_grant(service: Service, kind: st
         _denied(ACCOUNT, GENERATE, arn, NOT_GRANTED),
         _denied(ACCOUNT, DECRYPT, arn, NOT_GRANTED),
     ]
-    await service.keyring.grant("orders", BOTH._replace(grantee=ACCOUNT), OTHER)
+    await service.keyring.grant(_key(service, OTHER), BOTH._replace(grantee=ACCOUNT))
     assert await _refusals(service, ACCOUNT, url) == ALLOWED
-    await service.keyring.revoke("orders", ACCOUNT, OTHER)
+    await service.keyring.revoke(_key(service, OTHER), ACCOUNT)
     assert all(await _refusals(service, ACCOUNT, url))
 
 
 async def test_a_bare_key_id_of_another_account_is_not_found(service: Service) -> None:
-    url = await _queue(service, service.keyring.named("orders", OTHER).key_id)
+    url = await _queue(service, _key(service, OTHER))
 
     answer = await _as(service, ACCOUNT, "SendMessage", QueueUrl=url, MessageBody="x")
 
@@ -151,14 +154,14 @@ async def test_the_caller_needs_the_permission_whoever_owns_the_queue(service: S
     url = await _queue(service, "alias/orders")
 
     assert all(await _refusals(service, OTHER, url))
-    await service.keyring.grant("orders", Grant(OTHER, ("Decrypt",)), ACCOUNT)
+    await service.keyring.grant(_key(service), Grant(OTHER, ("Decrypt",)))
     arn = _key_arn(service, ACCOUNT)
     generate = _denied(OTHER, GENERATE, arn, NOT_GRANTED)
     assert await _refusals(service, OTHER, url) == [generate, generate, ""]
-    await service.keyring.grant("orders", Grant(OTHER, ("GenerateDataKey",)), ACCOUNT)
+    await service.keyring.grant(_key(service), Grant(OTHER, ("GenerateDataKey",)))
     decrypt = _denied(OTHER, DECRYPT, arn, NOT_GRANTED)
     assert await _refusals(service, OTHER, url) == [decrypt] * 3
-    await service.keyring.grant("orders", BOTH, ACCOUNT)
+    await service.keyring.grant(_key(service), BOTH)
     assert await _refusals(service, OTHER, url) == ALLOWED
 
 
@@ -181,7 +184,7 @@ async def test_the_built_in_key_is_for_the_queues_own_account(service: Service) 
 
 async def test_nobody_uses_a_key(service: Service) -> None:
     url = await _queue(service, "alias/orders")
-    await service.keyring.grant("orders", BOTH, ACCOUNT)
+    await service.keyring.grant(_key(service), BOTH)
 
     for action in SEND_AND_RECEIVE:
         answer = await _as(service, "", action, QueueUrl=url, MessageBody="x")
@@ -241,15 +244,14 @@ async def test_a_user_of_another_account_needs_the_grant_and_a_policy(service: S
     bob = _let(service, f"{OTHER}/bob", SQS, kms)
 
     assert all(await _refusals(service, bob, url)), "no grant"
-    await service.keyring.grant("orders", BOTH, ACCOUNT)
+    await service.keyring.grant(_key(service), BOTH)
     assert await _refusals(service, bob, url) == ALLOWED
     _let(service, bob, SQS)
     assert all(await _refusals(service, bob, url)), "no policy"
-    await service.keyring.revoke("orders", OTHER, ACCOUNT)
+    await service.keyring.revoke(_key(service), OTHER)
     _let(service, bob, SQS, kms)
-    await service.keyring.grant(
-        "orders", Grant(f"arn:aws:iam::{OTHER}:user/bob", BOTH.operations), ACCOUNT
-    )
+    to_bob = Grant(f"arn:aws:iam::{OTHER}:user/bob", BOTH.operations)
+    await service.keyring.grant(_key(service), to_bob)
     assert await _refusals(service, bob, url) == ALLOWED
     assert all(await _refusals(service, OTHER, url)), "another than the grantee"
 

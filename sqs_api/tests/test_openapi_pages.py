@@ -30,7 +30,7 @@ from sqs_api.admin.routes import (
     REMOVE_HOST,
     Refused,
 )
-from sqs_api.archiving.exporter import Exporter, InLake
+from sqs_api.archiving.exporter import Exporter, SealedShard
 from sqs_api.operators.api import ROUTES
 from sqs_api.tests.documented import (
     Operation,
@@ -84,8 +84,8 @@ class Asking:
 def nothing_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes would write to the lake and read it."""
 
-    async def sealed(exporter: Exporter) -> list[InLake]:
-        return [InLake("source", 0, 1)]
+    async def sealed(exporter: Exporter) -> list[SealedShard]:
+        return [SealedShard("source", 0, 1)]
 
     monkeypatch.setattr(Exporter, "seal", sealed)
 

@@ -44,11 +44,6 @@ async def served(data: Path, lake: Lake) -> AsyncIterator[Served]:
         yield started
 
 
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
-
-
 def ids(page: Any) -> list[int]:
     return [int(each["message_id"].removeprefix("id-")) for each in page["messages"]]
 

@@ -166,13 +166,13 @@ async def test_a_queue_that_is_no_dead_letter_queue_any_more_keeps_no_notes(
 ) -> None:
     monkeypatch.setattr(failure_index, "FIND_S", 0.0)
     forgotten: list[str] = []
-    forget = failure_index._ShardNotes.forget
+    forget = span_notes.Notes.forget
 
     async def see(notes: Any, queue: QueueDefinition) -> None:
         await forget(notes, queue)
         forgotten.append(queue.name)
 
-    monkeypatch.setattr(failure_index._ShardNotes, "forget", see)
+    monkeypatch.setattr(span_notes.Notes, "forget", see)
     await make_dead_letters(operators.served, failed("A"))
     await all_counted(operators)
     await operators.served.call(

@@ -29,11 +29,6 @@ async def served(data: Path) -> AsyncIterator[Served]:
         yield node
 
 
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
-
-
 async def states(operators: Operators, **parameters: object) -> list[tuple[int, str]]:
     page = await operators.seen(MESSAGES, **parameters)
     return [(message["sequence"], message["state"]) for message in page["messages"]]

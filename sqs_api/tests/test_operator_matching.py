@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import pytest
 import pytest_asyncio
 
 from sqs_api.operators import browsing, matching_answers
@@ -27,11 +26,6 @@ async def served(data: Path) -> AsyncIterator[Served]:
         await node.call("CreateQueue", QueueName="q")
         await node.send(*(json.dumps({"n": at, "kind": "abb"[at % 3]}) for at in range(12)))
         yield node
-
-
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
 
 
 async def steps(operators: Operators, what: str, **given: Any) -> list[Any]:

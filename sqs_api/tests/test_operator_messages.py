@@ -24,11 +24,6 @@ async def served(data: Path) -> AsyncIterator[Served]:
         yield node
 
 
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
-
-
 async def browse(operators: Operators, **parameters: object) -> list[Any]:
     """All messages that match, over all pages."""
     found: list[Any] = []

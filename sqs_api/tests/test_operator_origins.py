@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from sqs_api.settings.config import AuthMode
@@ -26,11 +25,6 @@ async def served(data: Path) -> AsyncIterator[Served]:
     async with serving(data) as node:
         await make_dead_letters(node, "a")
         yield node
-
-
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
 
 
 async def only(operators: Operators, queue: str, **search: object) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from sqs_api.operators.redrive_history import by_day
@@ -26,11 +25,6 @@ async def served(data: Path) -> AsyncIterator[Served]:
         await make_dead_letters(node, "a", "b", suffix="-1")
         await make_dead_letters(node, "c", suffix="-2")
         yield node
-
-
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
 
 
 async def redriven(operators: Operators, name: str, **wanted: object) -> None:

@@ -31,11 +31,6 @@ async def served(data: Path) -> AsyncIterator[Served]:
         yield node
 
 
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
-
-
 async def ended(operators: Operators) -> Any:
     """The latest redrive, once it has ended."""
     while True:

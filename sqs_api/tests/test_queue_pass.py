@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import cast
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from sqs_api.failures import counted_failures, queue_pass
 from sqs_api.failures.counted_failures import Counted
 from sqs_api.failures.queue_pass import PENDING_MAX, QueuePass
-from sqs_api.failures.span_notes import LATE_LOOKS, QUIET_LOOKS, content_of
+from sqs_api.failures.span_notes import LATE_LOOKS, QUIET_LOOKS, Notes, content_of
 from visibility.content.content import Extras, unpack, with_body
 from visibility.content.noted_failures import NOTE_VERSION
 from visibility.contract.errors import KmsDisabled, ServiceUnavailable
@@ -59,7 +60,7 @@ class Rows:
         self.waiting: dict[int, str] = {}
         self.delayed: dict[tuple[int, int], str] = {}
         self.next_sequence = 1
-        self.counting = QueuePass(Q, self)
+        self.counting = QueuePass(Q, cast(Notes, self))
         self.untold: list[tuple[bytes, object]] = []
         """Changes of Entries that are not committed yet."""
 
@@ -133,7 +134,7 @@ class Rows:
         """All that happened is in the rows, and what was counted is forgotten."""
         self.untold.clear()
         self.opened.clear()
-        self.counting = QueuePass(Q, self)
+        self.counting = QueuePass(Q, cast(Notes, self))
 
     # -- notes -------------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class Rows:
 
     def is_true(self, note: FailureNote) -> bool:
         """A note is that of the messages which are there."""
-        content = content_of(note, self)
+        content = content_of(note, cast(Notes, self))
         assert content is not None
         counts = Counted()
         assert counts.load(note.span, note.sequences, content)

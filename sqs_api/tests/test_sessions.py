@@ -19,8 +19,7 @@ from sqs_api.admin.routes import RESERVED
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.operators.user_answers import user_of
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.commands import run
-from sqs_api.tests.operator_client import JSON, add_user, keys_of
+from sqs_api.tests.operator_client import JSON, add_user
 from sqs_api.tests.served import Served, page_request, serving
 from sqs_api.tests.serving import Answer, until
 from visibility.contract.errors import QueueError
@@ -60,11 +59,6 @@ class Browser:
 
     async def status(self, page: str = "caller") -> int:
         return (await self.ask("GET", page)).status
-
-
-@pytest.fixture
-def root(data: Path) -> SigningKey:
-    return keys_of(run("credentials", "--data", data, "add"))
 
 
 @pytest.fixture

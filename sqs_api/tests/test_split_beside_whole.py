@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from sqs_api.tests.operator_client import Operators
-from sqs_api.tests.served import Served, serving
+from sqs_api.tests.served import Served
 from sqs_api.tests.serving import json_request
 
 pytestmark = pytest.mark.slow
@@ -25,12 +24,6 @@ VOLATILE = re.compile(
     r"(?i)^(message_?id|receipthandle|taskhandle|.*timestamp|sequence|.*_ms|md5.*|.*_s|handle|next|id|bars|sample|earlier_ids)$"
 )
 """Members that differ in any two queues."""
-
-
-@pytest_asyncio.fixture
-async def served(data: Path) -> AsyncIterator[Served]:
-    async with serving(data) as node:
-        yield node
 
 
 @pytest_asyncio.fixture

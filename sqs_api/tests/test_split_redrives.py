@@ -4,25 +4,18 @@ operators, planned, paced, paused, cancelled, undone and listed."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from sqs_api.tests.served import Served, serving
+from sqs_api.tests.served import Served
 from sqs_api.tests.test_split_beside_whole import BODIES, DEAD, QUEUES, Both, spent
 
 pytestmark = pytest.mark.slow
 REDRIVES = "queues/dead-{}/redrives"
-
-
-@pytest_asyncio.fixture
-async def served(data: Path) -> AsyncIterator[Served]:
-    async with serving(data) as node:
-        yield node
 
 
 @pytest_asyncio.fixture

@@ -68,7 +68,6 @@ class ShardExported(msgspec.Struct):
     missing: int
     """Messages of those batches that could not be read; `damaged` gives the reasons."""
     damaged: list[str]
-    snapshot_rows: int
 
 
 class Exported(msgspec.Struct):

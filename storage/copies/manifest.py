@@ -77,11 +77,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     cluster_number: int = 0
 
     @property
-    def part(self) -> PartOfFleet:
-        """The part of a fleet's backup that this is."""
-        return PartOfFleet(self.fleet, self.cluster_number)
-
-    @property
     def backup_id(self) -> str:
         """The same for equal backups only."""
         return sha256(_text(self)).hexdigest()[:32]

@@ -58,16 +58,15 @@ def write_snapshot(
     source: str,
     shard: int,
     taken_at_ms: int,
-) -> int:
+) -> None:
     """Write one row for each stored message of these queues, and for each in the outbox that goes
-    to one of them; returns the number of rows.
+    to one of them.
 
     Damaged messages are skipped. Raises LakeUnusable.
     """
     path = _path(SNAPSHOTS, source, shard, taken_at_ms)
     lake.remove_drafts(path.rpartition("/")[0])
     schema = arrow_schema(SNAPSHOT)
-    count = 0
     with (
         lake.draft(path) as draft,
         parquet.ParquetWriter(draft, schema, compression="zstd", use_dictionary=_REPEATED) as file,
@@ -75,8 +74,6 @@ def write_snapshot(
         for place, messages in _by_place(rows, queues, taken_at_ms):
             for group in _groups(messages):
                 file.write_batch(_table(group, place, schema, taken_at_ms))
-                count += len(group)
-    return count
 
 
 def _by_place(

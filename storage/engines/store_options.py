@@ -40,10 +40,6 @@ class Replication(StrEnum):
     """Those to sends, deletes and changes of visibility wait for the leader's own copy only."""
 
 
-async def _in_thread(work: Callable[[], object]) -> None:
-    await asyncio.to_thread(work)
-
-
 class StoreOptions(NamedTuple):
     """Options of a shard's files."""
 
@@ -56,7 +52,7 @@ class StoreOptions(NamedTuple):
     monotonic_s: Callable[[], float] = float
     """The clock that measures `sync_s`."""
     sync_s: Histogram | None = None
-    in_thread: Callable[[Callable[[], object]], Awaitable[None]] = _in_thread
+    in_thread: Callable[[Callable[[], object]], Awaitable[object]] = asyncio.to_thread
     """Runs work that may take seconds."""
     new_log_id: Callable[[], bytes] = partial(os.urandom, 16)
     """Makes 16 random bytes."""

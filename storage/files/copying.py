@@ -103,6 +103,15 @@ def sync_folders(top: Path) -> None:
     sync_folder(top.parent)
 
 
+def file_mark(file: Path) -> tuple[int, int, int] | None:
+    """Changes when a file is written or replaced; None for one that is not there."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
 def files_below(top: Path) -> list[str]:
     """All files, as paths relative to `top` with slashes, sorted."""
     return sorted(

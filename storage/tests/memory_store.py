@@ -139,3 +139,22 @@ def change_rows(rows: dict[bytes, bytes], ops: Ops) -> None:
         else:
             for doomed in [row for row in rows if key <= row < change[0]]:
                 del rows[doomed]
+
+
+class CountingStore(MemoryStore):
+    """Counts the rows that are read."""
+
+    reads = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.reads += 1
+        return super().get(key)
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        self.reads += len(keys)
+        return super().get_many(keys)
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for row in super().scan(begin, end):
+            self.reads += 1
+            yield row

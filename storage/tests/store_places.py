@@ -14,12 +14,14 @@ from storage.engines.opening import open_store
 from storage.engines.store import Store, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.rows.entry_body import EntryBody, encode_body
+from storage.rows.stored_rows import StoredRows
 from storage.tests.memory_store import MemoryStore
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import APPLIED_KEY
 from visibility.rules.events import Event
+from visibility.rules.message_events import MessagesSent
 
 KINDS = (*Durability, "MemoryStore")
 ROW_KINDS = (Durability.FSYNC, "MemoryStore")
@@ -72,6 +74,18 @@ async def place_of(kind: str, folder: Path) -> AsyncIterator[Place]:
 
 def message(number: int, size: int = 10) -> StoredMessage:
     return StoredMessage(f"id-{number}", 1_000 + number, size, bytes([65]) * size)
+
+
+def sent(queue_id: int, sequence: int, size: int = 10) -> MessagesSent:
+    return MessagesSent(queue_id, sequence, [message(sequence, size)])
+
+
+def sequences(
+    store: Store, queue_id: int = 1, *, most: int = 100, size: int = 1 << 20
+) -> list[int]:
+    """The sequences of the first messages of a queue."""
+    page = StoredRows(store).line(queue_id, 1, 1_000, messages=most, size=size)
+    return [sequence for sequence, _ in page.messages]
 
 
 def changes_of(*parts: Event | Changes) -> Changes:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.engines.store import Store
 from storage.rows.stored_rows import StoredRows
-from storage.tests.store_places import Place, changes_of, commit, message
+from storage.tests.store_places import Place, changes_of, commit, message, sent, sequences
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
 from visibility.rows.row_changes import Changes
@@ -36,7 +35,6 @@ from visibility.rules.message_events import (
     MessagesDelayed,
     MessagesDeleted,
     MessagesReceived,
-    MessagesSent,
     VisibilityChanged,
 )
 from visibility.rules.move_tasks import MOVE_TASKS, MoveTaskChanged
@@ -47,17 +45,6 @@ RUBBISH = b"\x01rubbish"
 G = b"g" * 16
 NOW_MS = 1_700_000_000_000
 Read = Callable[[StoredRows], object]
-
-
-def sent(queue_id: int, sequence: int, size: int = 10) -> MessagesSent:
-    return MessagesSent(queue_id, sequence, [message(sequence, size)])
-
-
-def sequences(
-    store: Store, queue_id: int = 1, *, most: int = 100, size: int = 1 << 20
-) -> list[int]:
-    page = StoredRows(store).line(queue_id, 1, 1_000, messages=most, size=size)
-    return [sequence for sequence, _ in page.messages]
 
 
 class StoredQueue(NamedTuple):

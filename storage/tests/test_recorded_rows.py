@@ -9,7 +9,7 @@ import pytest
 
 from storage.rows import stored_rows
 from storage.rows.stored_rows import StoredRows
-from storage.tests.store_places import Place, changes_of, commit, everything, message
+from storage.tests.store_places import Place, changes_of, commit, everything, message, sent
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
@@ -44,10 +44,6 @@ RUBBISH = b"\x01rubbish"
 G = b"g" * 16
 NOW_MS = 1_700_000_000_000
 Read = Callable[[StoredRows], object]
-
-
-def sent(queue_id: int, sequence: int, size: int = 10) -> MessagesSent:
-    return MessagesSent(queue_id, sequence, [message(sequence, size)])
 
 
 def grouped(sequence: int) -> StoredMessage:

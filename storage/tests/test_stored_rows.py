@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from storage.engines.store import Store
 from storage.rows.stored_rows import StoredRows
-from storage.tests.store_places import Place, commit, message
+from storage.tests.store_places import Place, commit, message, sent, sequences
 from visibility.content.id_digests import group_digest
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
@@ -33,19 +32,8 @@ NOW_MS = 1_700_000_000_000
 MINUTES_5 = 300_000
 
 
-def sent(queue_id: int, sequence: int, size: int = 10) -> MessagesSent:
-    return MessagesSent(queue_id, sequence, [message(sequence, size)])
-
-
 def grouped(sequence: int) -> StoredMessage:
     return msgspec.structs.replace(message(sequence), group=G)
-
-
-def sequences(
-    store: Store, queue_id: int = 1, *, most: int = 100, size: int = 1 << 20
-) -> list[int]:
-    page = StoredRows(store).line(queue_id, 1, 1_000, messages=most, size=size)
-    return [sequence for sequence, _ in page.messages]
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -18,11 +18,16 @@ _IRREGULAR_MEMBERS = {
     "aws_account_ids": "AWSAccountIds",
     "queue_owner_aws_account_id": "QueueOwnerAWSAccountId",
     "tags_on_create": "tags",
+    "md5_of_message_body": "MD5OfMessageBody",
+    "md5_of_message_attributes": "MD5OfMessageAttributes",
+    "md5_of_message_system_attributes": "MD5OfMessageSystemAttributes",
+    "md5_of_body": "MD5OfBody",
+    "source_queue_urls": "queueUrls",
 }
 
 
 def member_name(field: str) -> str:
-    """AWS's spelling of a request field: `delay_seconds` is `DelaySeconds`."""
+    """AWS's spelling of a field of a request or a result: `delay_seconds` is `DelaySeconds`."""
     regular = "".join(word.capitalize() for word in field.split("_"))
     return _IRREGULAR_MEMBERS.get(field, regular)
 

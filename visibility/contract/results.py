@@ -8,19 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-_IRREGULAR_MEMBERS = {
-    "md5_of_message_body": "MD5OfMessageBody",
-    "md5_of_message_attributes": "MD5OfMessageAttributes",
-    "md5_of_message_system_attributes": "MD5OfMessageSystemAttributes",
-    "md5_of_body": "MD5OfBody",
-    "source_queue_urls": "queueUrls",
-}
-
-
-def member_name(field: str) -> str:
-    """AWS's spelling of a result field: `message_id` is `MessageId`."""
-    regular = "".join(word.capitalize() for word in field.split("_"))
-    return _IRREGULAR_MEMBERS.get(field, regular)
+from visibility.contract.operations import member_name
 
 
 class Result(msgspec.Struct, frozen=True, rename=member_name, omit_defaults=True):

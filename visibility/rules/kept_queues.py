@@ -267,7 +267,7 @@ class _Restoring:
                 continue
             if not self._takes(message):
                 break
-            lease = self._lease(sequence, message)
+            lease = self._order.lease_unless_blocked(self._shard, self._queue, sequence, message)
             leases.append(lease)
             self._move(lease, -1, message)
         self._from.leave_all(leases)
@@ -276,12 +276,6 @@ class _Restoring:
     def _takes(self, message: StoredMessage) -> bool:
         self.is_full = self.is_full or not takes(self._room, message.size)
         return not self.is_full
-
-    def _lease(self, sequence: int, message: StoredMessage) -> Lease:
-        """The message's lease or history, which a blocked group may have lost."""
-        if message.group in self._queue.quarantined.groups:
-            return lease_of(self._queue, sequence, message)
-        return self._order.lease_of(self._shard.rows, self._queue, sequence, message)
 
     def _move(self, lease: Lease, due_ms: int, message: StoredMessage) -> None:
         to = self._to.allocate()

@@ -21,7 +21,7 @@ from visibility.contract.time_to_live import EXPIRED_TAG, TO_DEAD_LETTERS
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import Outcome
 from visibility.rules.kept_queues import STEP_BYTES, STEP_MESSAGES, next_messages
-from visibility.rules.leases import lease_of, no_lease
+from visibility.rules.leases import no_lease
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.state.queue_state import QueueState
@@ -117,7 +117,8 @@ class _Step:
                 continue
             if self._is_in_flight(sequence):
                 continue
-            self._move(self._lease(sequence, message), message, waits=sequence not in queue.entries)
+            lease = self._order.lease_unless_blocked(self._shard, queue, sequence, message)
+            self._move(lease, message, waits=sequence not in queue.entries)
         return next_sequence
 
     def _move_delayed(self) -> None:
@@ -144,12 +145,6 @@ class _Step:
             self._left.append(lease)
             if self._order.locks_groups and self._letters.departs:
                 self._blocked |= {message.group}
-
-    def _lease(self, sequence: int, message: StoredMessage) -> Lease:
-        """The message's lease or history, which a blocked group may have lost."""
-        if message.group in self._queue.quarantined.groups:
-            return lease_of(self._queue, sequence, message)
-        return self._order.lease_of(self._shard.rows, self._queue, sequence, message)
 
     def _stays(self, message: StoredMessage) -> bool:
         """True for a message whose group must wait."""

@@ -18,7 +18,7 @@ from visibility.contract.operations import ReceiveMessage
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
-from visibility.rules.leases import no_lease
+from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.message_events import MessagesExpired
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import Rows
@@ -169,6 +169,14 @@ class Order(ABC):
         if entry is not None:
             return entry.lease
         return self.history_of(rows, queue, sequence, message) or no_lease(sequence, message)
+
+    def lease_unless_blocked(
+        self, shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage
+    ) -> Lease:
+        """The same, without the history where the message's group is blocked: it may be lost."""
+        if message.group in queue.quarantined.groups:
+            return lease_of(queue, sequence, message)
+        return self.lease_of(shard.rows, queue, sequence, message)
 
     def expired(
         self, shard: ShardState, queue: QueueState, leases: list[Lease]

@@ -28,7 +28,7 @@ from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import HoldsEnded, MessagesHeld, held_leases
-from visibility.rules.leases import no_lease
+from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import blocked_by
@@ -140,7 +140,6 @@ class _Step:
     ) -> None:
         self._shard = shard
         self._queue = queue
-        self._definition = definition
         self._heir = heir
         self._now_ms = stamp.now_ms
         self.is_here = heir.shard == definition.shard
@@ -246,8 +245,7 @@ class _Step:
 
     def _leave(self, leaving: _Leaving, book: GroupBook, there: GroupBook | None) -> None:
         sequence, message, hold = leaving.sequence, leaving.message, leaving.hold
-        entry = self._queue.entries.get(sequence)
-        lease = no_lease(sequence, message) if entry is None else entry.lease
+        lease = lease_of(self._queue, sequence, message)
         if leaving.waits and message.group:
             book.depart(message.group, sequence)
         arriving = transferred(message, leaving.lease)

@@ -9,9 +9,9 @@ from visibility.rules.events import Event
 from visibility.rules.groups import GroupChange, GroupsChanged
 from visibility.rules.message_events import MessagesDelayed, MessagesReceived, MessagesSent
 from visibility.rules.quarantine import BlockedGroup, MessagesQuarantined, QuarantineEnded
-from visibility.state.invariants import check_shard
 from visibility.state.queue_state import Blocked, Counts, QueueState
 from visibility.state.shard_state import ShardState
+from visibility.tests.invariants import check_shard
 
 G = b"g" * 16
 

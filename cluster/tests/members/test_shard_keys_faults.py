@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,38 +12,28 @@ from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import HttpWire
 from cluster.replication.leadership import Renewal
 from cluster.tests.coordinations import Hosts
-from cluster.tests.etcd_processes import EtcdProcesses, etcd_program, running_etcd
+from cluster.tests.etcd_processes import EtcdProcesses
 from cluster.tests.members.member_hosts import Candidate, gone
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcesses]:
-    if etcd_program() is None:
-        pytest.skip("no etcd on this machine, and none in a package for its kind")
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
-        yield started
-
-
 @pytest.fixture
-async def hosts(own_etcd: EtcdProcesses) -> AsyncIterator[Hosts]:
-    made = Hosts(Access(own_etcd.endpoints), HttpWire)
+async def hosts(etcd: EtcdProcesses) -> AsyncIterator[Hosts]:
+    made = Hosts(Access(etcd.endpoints), HttpWire)
     yield made
     await made.close()
-    own_etcd.repair()
+    etcd.repair()
 
 
-async def test_a_leader_stays_when_all_of_etcd_restarts(
-    own_etcd: EtcdProcesses, hosts: Hosts
-) -> None:
+async def test_a_leader_stays_when_all_of_etcd_restarts(etcd: EtcdProcesses, hosts: Hosts) -> None:
     one = Candidate(hosts.host(deadline_s=1.0), "a")
     await one.taken(term=1)
 
-    for member in own_etcd.members:
-        own_etcd.kill(member)
+    for member in etcd.members:
+        etcd.kill(member)
     assert await one.renew(1) is Renewal.UNAVAILABLE
-    await asyncio.to_thread(own_etcd.repair)
+    await asyncio.to_thread(etcd.repair)
     renewed = Renewal.UNAVAILABLE
     while renewed is Renewal.UNAVAILABLE:
         renewed = await one.renew(1)
@@ -53,12 +43,12 @@ async def test_a_leader_stays_when_all_of_etcd_restarts(
 
 
 async def test_keys_are_taken_and_kept_when_etcds_leader_is_killed(
-    own_etcd: EtcdProcesses, hosts: Hosts
+    etcd: EtcdProcesses, hosts: Hosts
 ) -> None:
     one, other = Candidate(hosts.host(), "a"), Candidate(hosts.host(), "b")
     await one.taken(term=1)
 
-    own_etcd.kill(own_etcd.leader())
+    etcd.kill(etcd.leader())
 
     assert await one.renew(1) is Renewal.KEPT
     assert isinstance(await other.take(await other.read(1), 1, shard=1), Done)

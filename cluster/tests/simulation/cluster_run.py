@@ -43,7 +43,7 @@ from storage.copies.scrub import ScrubTimes
 from storage.engines.store_options import Replication, StoreOptions
 from storage.tests.memory_store import MemoryStore
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
-from visibility.state.invariants import check_shard
+from visibility.tests.invariants import check_shard
 
 STEPS = 12
 """Steps of each client."""

@@ -30,7 +30,7 @@ from storage.log import Position
 from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import log_of
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
-from visibility.state.invariants import check_shard
+from visibility.tests.invariants import check_shard
 
 _LOSS = "came back shorter"
 

@@ -87,12 +87,6 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
     return list.ask();
   }
 
-  function submitted(event) {
-    event.preventDefault();
-    if (filter.input.value.trim() === "") begin();
-    else filter.commit();
-  }
-
   function turn(next) {
     after = next;
     enter(path, { ...asked, after });
@@ -172,7 +166,7 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   fill(
     view,
     el("h1", {}, "Archive of ", title),
-    el("form", { class: "search", onsubmit: submitted },
+    el("form", { class: "search", onsubmit: (event) => filter.submitted(event, begin) },
       el("div", { class: "filter-row" }, filter.element, button("Search", () => {}, { type: "submit", class: "main" })),
       field("Order", order)),
     list.place,

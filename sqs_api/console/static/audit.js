@@ -127,7 +127,7 @@ function keptTime(shown) {
 }
 
 /** The days of which redrives are counted, whole ones of this browser's clock unless times are asked for. */
-export function daysOf({ since = "", until = "" }, now) {
+function daysOf({ since = "", until = "" }, now) {
   const untilMs = until ? at(until) : new Date(now.getFullYear(), now.getMonth(), now.getDate() + 1).getTime();
   return { since_ms: since ? at(since) : Math.max(0, untilMs - DAYS * DAY_MS), until_ms: untilMs };
 }
@@ -174,7 +174,7 @@ function briefOf(value) {
 }
 
 /** What a call asked for in a few words, and all that is known of it. */
-export function detailsOf({ details, access_key_id, source_ip, host }) {
+function detailsOf({ details, access_key_id, source_ip, host }) {
   const { uid: _, ...told } = details;
   const all = Object.entries({ ...told, access_key_id, source_ip, host }).filter(([, value]) => value !== null && value !== undefined);
   const brief = all.filter(([name, value]) => !IDS.includes(name) && value !== "").map(([name, value]) => `${name.replaceAll("_", " ")} ${briefOf(value)}`);

@@ -53,6 +53,16 @@ export class FilterBox {
     return numbered(this.texts);
   }
 
+  /** A form with this box was sent: take what was typed, or begin anew if that is nothing.
+   * @param {Event} event
+   * @param {() => void} begin
+   */
+  submitted(event, begin) {
+    event.preventDefault();
+    if (this.input.value.trim() === "") begin();
+    else this.commit();
+  }
+
   /** Bodies are masked: nothing may be asked of them. */
   maskBodies() {
     this.known = new Set([...this.known].filter((name) => !ON_BODIES.has(name)));

@@ -125,12 +125,6 @@ export async function showMessages(screen) {
     return list.ask();
   }
 
-  function submitted(event) {
-    event.preventDefault();
-    if (filter.input.value.trim() === "") begin();
-    else filter.commit();
-  }
-
   function turn(next) {
     after = next;
     enter(path, address());
@@ -258,7 +252,7 @@ export async function showMessages(screen) {
       + "holdfast:ReadMessageBodies."),
     el(
       "form",
-      { class: "search", onsubmit: submitted },
+      { class: "search", onsubmit: (event) => filter.submitted(event, begin) },
       el("div", { class: "filter-row" }, filter.element, button("Search", () => {}, { type: "submit", class: "main" })),
       readsBodies && columns.fold,
     ),

@@ -24,7 +24,7 @@ export function matching(/** @type {Entry[]} */ entries, /** @type {string} */ t
 }
 
 /** Entries of a queue that the caller may open. @returns {Entry[]} */
-export function entriesOf({ name, may, sources_total: sources }) {
+function entriesOf({ name, may, sources_total: sources }) {
   return OF_QUEUE.filter(([text, , needs]) => may.includes(needs) && (text !== "Redrive" || sources > 0))
     .map(([text, rest]) => ({ text: `${name} ${text}`.trim(), kind: "queue", run: () => to(`#/queues/${name}${rest}`) }));
 }

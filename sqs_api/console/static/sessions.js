@@ -58,7 +58,7 @@ function sessionRow(session, end) {
 }
 
 /** A name for a User-Agent header, such as "Firefox on Linux". */
-export function browserOf(agent) {
+function browserOf(agent) {
   const first = (...pairs) => pairs.find(([pattern]) => pattern.test(agent))?.[1];
   const browser = first([/Edg/, "Edge"], [/OPR/, "Opera"], [/Firefox/, "Firefox"], [/Chrom/, "Chromium"],
     [/Safari/, "Safari"]);

@@ -147,7 +147,7 @@ class Simulation:
         assert chosen is not None
         is_fifo = self.chance.random() < 0.3
         can_split = not is_fifo or self.chance.random() < 0.8
-        queue = Queue(name, account, 1, (Part(0, chosen.shard),), is_fifo, can_split)
+        queue = Queue(name, account, 1, (Part(0, chosen),), is_fifo, can_split)
         self.records.put(queue)
         self.traffic.add(queue, base)
 
