@@ -117,13 +117,14 @@ async def test_a_challenge_is_answered_once(browser: Browser, ann: SigningKey) -
     assert "Set-Cookie" not in again.headers
 
 
-@pytest.mark.parametrize("challenge", ["", "AAAA", "ä", "x" * 5_000])
-async def test_a_challenge_of_nobody_is_refused(
-    browser: Browser, ann: SigningKey, challenge: str
-) -> None:
-    answer = await browser.sign_in(ann, challenge)
+_OF_NOBODY = ["", "AAAA", "ä", "x" * 5_000]
 
-    assert (answer.status, "Set-Cookie" in answer.headers) == (400, False)
+
+async def test_a_challenge_of_nobody_is_refused(browser: Browser, ann: SigningKey) -> None:
+    for challenge in _OF_NOBODY:
+        answer = await browser.sign_in(ann, challenge)
+
+        assert (answer.status, "Set-Cookie" in answer.headers) == (400, False), challenge
 
 
 async def test_no_session_begins_without_an_access_key(browser: Browser, closed: Served) -> None:
@@ -171,14 +172,12 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("headers", FOREIGN, ids=str)
-async def test_a_page_of_another_origin_cannot_use_the_cookie(
-    browser: Browser, headers: dict[str, str]
-) -> None:
-    reads = await browser.ask("GET", "queues", more=headers)
-    changes = await browser.ask("POST", "queues", {"name": "q"}, more=headers)
+async def test_a_page_of_another_origin_cannot_use_the_cookie(browser: Browser) -> None:
+    for headers in FOREIGN:
+        reads = await browser.ask("GET", "queues", more=headers)
+        changes = await browser.ask("POST", "queues", {"name": "q"}, more=headers)
 
-    assert (reads.status, changes.status) == (403, 403)
+        assert (reads.status, changes.status) == (403, 403), headers
     assert (await browser.ask("GET", "queues")).json["queues"] == []
 
 
