@@ -6,12 +6,14 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
 
+from auth.signing import SigningKey
 from sqs_api.tests.commands import run
-from sqs_api.tests.operator_client import Operators
+from sqs_api.tests.operator_client import Operators, keys_of
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import Service, running
 from storage.engines.store_options import StoreOptions
@@ -32,17 +34,29 @@ async def service() -> AsyncIterator[Service]:
         yield started
 
 
+class Folder(NamedTuple):
+    """A data folder to copy, and the access key in it."""
+
+    path: Path
+    root: SigningKey
+
+
 @pytest.fixture(scope="session")
-def data_to_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    assert run("credentials", "--data", folder, "add").status == 0
-    return folder
+def data_to_copy(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    path = tmp_path_factory.mktemp("data")
+    return Folder(path, keys_of(run("credentials", "--data", path, "add")))
+
+
+@pytest.fixture(scope="session")
+def root(data_to_copy: Folder) -> SigningKey:
+    """The access key in `data`, of the account that a service there belongs to."""
+    return data_to_copy.root
 
 
 @pytest.fixture
-def data(data_to_copy: Path, tmp_path: Path) -> Path:
+def data(data_to_copy: Folder, tmp_path: Path) -> Path:
     """A data folder with one access key."""
-    return Path(shutil.copytree(data_to_copy, tmp_path / "data"))
+    return Path(shutil.copytree(data_to_copy.path, tmp_path / "data"))
 
 
 @pytest_asyncio.fixture

@@ -56,11 +56,6 @@ def nothing_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exporter, "_run", run_nothing)
 
 
-@pytest.fixture
-def root(data: Path) -> SigningKey:
-    return keys_of(run("credentials", "--data", data, "add"))
-
-
 @pytest_asyncio.fixture
 async def closed(data: Path, root: SigningKey, tmp_path: Path) -> AsyncIterator[Served]:
     """A service that checks signatures, with every page."""

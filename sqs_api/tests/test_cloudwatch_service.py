@@ -189,7 +189,9 @@ async def test_what_cannot_be_read_is_the_clients_fault(opened: Served) -> None:
     for path, headers, body in _UNREADABLE:
         sent = {"host": "localhost", **headers}
 
-        assert (await opened.ask(page_request("POST", path, sent, body))).status == 400, body or path
+        assert (await opened.ask(page_request("POST", path, sent, body))).status == 400, (
+            body or path
+        )
 
 
 async def test_text_of_an_sqs_request_is_none_of_cloudwatch(data: Path) -> None:

@@ -27,12 +27,6 @@ MAY_SEND = json.dumps(
 XSS = "<img src=x onerror=alert(1)>"
 
 
-@pytest.fixture
-def root(data: Path) -> SigningKey:
-    """The key of the account that the service belongs to."""
-    return keys_of(run("credentials", "--data", data, "add"))
-
-
 @pytest_asyncio.fixture
 async def served(data: Path, root: SigningKey) -> AsyncIterator[Served]:
     async with serving(data, auth=AuthMode.SIGV4) as node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from sqs_api.admin.routes import RESERVED
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.operators.user_answers import user_of
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.commands import run
-from sqs_api.tests.operator_client import JSON, add_user, keys_of
+from sqs_api.tests.conftest import Folder
+from sqs_api.tests.operator_client import JSON, add_user
 from sqs_api.tests.served import Served, page_request, serving
 from sqs_api.tests.serving import Answer, until
 from visibility.contract.errors import QueueError
@@ -62,14 +63,20 @@ class Browser:
         return (await self.ask("GET", page)).status
 
 
-@pytest.fixture
-def root(data: Path) -> SigningKey:
-    return keys_of(run("credentials", "--data", data, "add"))
+@pytest.fixture(scope="module")
+def with_ann(data_to_copy: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(data_to_copy.path, tmp_path_factory.mktemp("ann") / "data"))
+
+
+@pytest.fixture(scope="module")
+def ann(with_ann: Path) -> SigningKey:
+    return add_user(with_ann, "ann", "holdfast:*", "sqs:*")
 
 
 @pytest.fixture
-def ann(data: Path, root: SigningKey) -> SigningKey:
-    return add_user(data, "ann", "holdfast:*", "sqs:*")
+def data(with_ann: Path, ann: SigningKey, tmp_path: Path) -> Path:
+    """A data folder with Ann."""
+    return Path(shutil.copytree(with_ann, tmp_path / "data"))
 
 
 @pytest_asyncio.fixture
