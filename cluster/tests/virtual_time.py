@@ -42,7 +42,7 @@ class _Selector(selectors.SelectSelector):
 
 
 def _nothing() -> None:
-    """What a cancelled timer keeps alive."""
+    """Stands for the callback of a cancelled timer."""
 
 
 class _Soon(asyncio.Handle):
