@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 from collections.abc import Collection, Iterable, Sequence
-from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -45,6 +44,7 @@ from sqs_api.gateway.lent_rates import Doors
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.settings.cluster_records import coordination_of
+from sqs_api.settings.config import installed_version
 from sqs_api.settings.member_settings import MemberSettings, open_network
 from storage.copies.manifest import BackupRefused
 from storage.engines.flushed_rows import FlushedRows
@@ -187,7 +187,7 @@ class GatewayHost(NamedTuple):
         if isinstance(lease, Unavailable):
             return
         key = f"{FLEET}{GATEWAYS_KEY}{self.member.host}"
-        content = msgspec.json.encode(Gateway(metadata.version("holdfast")))
+        content = msgspec.json.encode(Gateway(installed_version()))
         outcome = await self.root.commit(
             Transaction({key: 0}, {key: content}, {key: lease.lease_id})
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import metadata
 
 from cluster.catalog.catalog import Catalog
 from sqs_api.admin.queue_metrics import QueueMetrics
@@ -18,6 +17,7 @@ from sqs_api.gateway.rates import Rates
 from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
+from sqs_api.settings.config import installed_version
 from sqs_api.shards import Shards
 
 
@@ -51,7 +51,7 @@ def host_metrics(
         queues=lambda: len(catalog),
         deletions=deletions,
         wall_s=clock.wall_s,
-        version=metadata.version("holdfast"),
+        version=installed_version(),
         durability=settings.durability,
     )
     return Feature(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from cluster.peers.peer_tls import TlsNetwork
 from cluster.replication.hosting import replica_id_of
 from sqs_api.parts import Process
 from sqs_api.settings.cluster_records import coordination_of
+from sqs_api.settings.config import installed_version
 from sqs_api.settings.member_settings import MemberSettings, open_network
 from storage.files.folder import FORMAT_FILE
 from storage.log import NEWEST_FORMAT
@@ -163,7 +163,7 @@ async def join(
         Me(
             name=member.host,
             peer_address=member.peer_address,
-            version=metadata.version("holdfast"),
+            version=installed_version(),
             founders=member.founders if cluster is None else cluster.founders or member.founders,
             shards=range(min(folders), min(folders) + len(folders)),
             formats=NEWEST_FORMAT,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +34,7 @@ from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.service_records import Records
 from sqs_api.settings.cluster_settings import Role
-from sqs_api.settings.config import AuthMode
+from sqs_api.settings.config import AuthMode, installed_version
 from sqs_api.settings.declaring import DeclaredQueues
 from storage.engines.flushed_rows import FlushedRows
 from visibility.contract.errors import ServiceUnavailable
@@ -125,7 +124,7 @@ class Owner:
             point=point,
             store_of=copied.store_of,
             clock=clock,
-            version=metadata.version("holdfast"),
+            version=installed_version(),
         )
         self._archiving = Archiving(
             settings, router, self.catalog, clock, store_of=shards.store_of, disk=self._disk

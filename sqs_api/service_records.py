@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from importlib import metadata
 from typing import NamedTuple, Protocol
 
 from cluster.catalog.catalog import AllHeard, Catalog, ChooseShards, IdsRaised, Spread
@@ -20,7 +19,7 @@ from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditFile, AuditLines, AuditLog
 from sqs_api.parts import Process
 from sqs_api.settings.cluster_settings import Role
-from sqs_api.settings.config import Switch, workers_of
+from sqs_api.settings.config import Switch, installed_version, workers_of
 from sqs_api.settings.declaring import declare_users
 from sqs_api.settings.key_stores import open_keyring
 
@@ -101,7 +100,7 @@ async def open_records(
         audit = AuditLog(lines_of_all, clock.wall_s, settings.host_name, workers=workers)
         opened.callback(audit.close)
         if lines is None:
-            audit.note("started", version=metadata.version("holdfast"), uid=os.getuid())
+            audit.note("started", version=installed_version(), uid=os.getuid())
     catalog = await Catalog(
         host.below(CATALOG),
         clock=clock,

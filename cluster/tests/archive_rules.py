@@ -3,6 +3,7 @@ acknowledged."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from hypothesis.stateful import invariant, rule
@@ -23,10 +24,15 @@ TAGS = {ARCHIVE_TAG: ARCHIVE_ALL}
 SHARD = the_shard(0)
 
 
+@lru_cache(maxsize=20_000)
+def _decoded(key: bytes, value: bytes) -> ArchivedMessage:
+    return decode_row(ArchivedMessage, key, value)
+
+
 def waiting(store: MemoryStore) -> list[ArchivedMessage]:
     """The messages waiting for the archive, in order."""
     rows = store.scan(*table_range(THE_SHARD, ARCHIVED))
-    return [decode_row(ArchivedMessage, key, value) for key, value in rows]
+    return [_decoded(key, value) for key, value in rows]
 
 
 def acknowledge(driver: Driver, batch: int) -> None:

@@ -4,7 +4,6 @@ command."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from unittest.mock import patch
 
 from cluster.shards.loading import load
 from cluster.shards.shard_report import ArchiveLimits
@@ -143,8 +142,11 @@ class Driver:
             do(turn, event)
             on_event(event)
 
-        with patch.object(Effects, "do", do_and_tell):
+        Effects.do = do_and_tell  # type: ignore[assignment,method-assign]
+        try:
             return run(self.state, stamp, deferred, tickets)
+        finally:
+            Effects.do = do  # type: ignore[method-assign]
 
     def restarted(self, *, store: MemoryStore | None = None, passed_ms: int = 0) -> Driver:
         """A new leader of the shard, some time later, over what is stored; or over a copy of it."""

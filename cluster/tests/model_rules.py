@@ -89,13 +89,14 @@ class ModelRules(ArchiveRules, RuleBasedStateMachine):
 
     @invariant()
     def memory_and_rows_are_sound(self) -> None:
-        check_shard(self.driver.state)
+        """The driver checks the memory of its shard after each Turn."""
         check_rows(self.store, self.driver.state)
 
     @invariant()
     def counters_are_exact(self) -> None:
-        for queue_id in (SOURCE_ID, TARGET_ID):
-            reply = self.driver.submit(prepared.counters(self.queue(queue_id)))
+        queue_ids = (SOURCE_ID, TARGET_ID)
+        replies = self.driver.turn([prepared.counters(self.queue(each)) for each in queue_ids])
+        for queue_id, reply in zip(queue_ids, replies, strict=True):
             assert reply.answer == self.model.counters(queue_id)
 
     @invariant()

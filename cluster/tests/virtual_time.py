@@ -41,6 +41,10 @@ class _Selector(selectors.SelectSelector):
         return super().unregister(fileobj)
 
 
+def _nothing() -> None:
+    """Stands for the callback of a cancelled timer."""
+
+
 class _Soon(asyncio.Handle):
     """A handle that costs half of what asyncio's does: it never has a traceback of its maker."""
 
@@ -65,6 +69,7 @@ class _Later(asyncio.TimerHandle):
     __slots__ = ()
     __hash__ = object.__hash__
     __eq__ = object.__eq__
+    __lt__ = ().__contains__  # False without a call of Python: their times are equal
 
     def __init__(
         self,
@@ -79,6 +84,13 @@ class _Later(asyncio.TimerHandle):
         self._cancelled = False
         self._repr = self._source_traceback = None
         self._when, self._scheduled = when_s, True
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback, self._args = _nothing, ()
+            if self._scheduled:
+                self._loop._timer_cancelled_count += 1
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -150,24 +162,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         raise NotImplementedError("no threads in virtual time; SteppedLoop waits for them")
 
     def _run_once(self) -> None:
-        """See `BaseEventLoop`."""
-        ready, timers = self._ready, self._timers
-        if self._timer_cancelled_count:
-            self._forget_cancelled()
-        if self._polled.registered > 1:
-            self._process_events(self._polled.select(0))
-        if not (ready or self._stopping):
-            assert timers, "nothing will ever happen any more"
-            self._now_s += min(max(0.0, timers[0][0] - self._now_s), _JUMP_S_MAX)
-        end_s = self._now_s + self._clock_resolution
-        while timers and timers[0][0] < end_s:
-            handle = heappop(timers)[1]
-            handle._scheduled = False
-            ready.append(handle)
-        for _ in range(len(ready)):
-            due = ready.popleft()
-            if not due._cancelled:
-                due._run()
+        """All passes until the loop is to stop; see `BaseEventLoop`."""
+        ready, timers, resolution_s = self._ready, self._timers, self._clock_resolution
+        while True:
+            if self._timer_cancelled_count:
+                self._forget_cancelled()
+            if self._polled.registered > 1:
+                self._process_events(self._polled.select(0))
+            if not (ready or self._stopping):
+                assert timers, "nothing will ever happen any more"
+                self._now_s += min(max(0.0, timers[0][0] - self._now_s), _JUMP_S_MAX)
+            end_s = self._now_s + resolution_s
+            while timers and timers[0][0] < end_s:
+                handle = heappop(timers)[1]
+                handle._scheduled = False
+                ready.append(handle)
+            for _ in range(len(ready)):
+                due = ready.popleft()
+                if not due._cancelled:
+                    due._run()
+            if self._stopping:
+                return
 
     def _forget_cancelled(self) -> None:
         timers = self._timers

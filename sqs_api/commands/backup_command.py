@@ -59,10 +59,9 @@ def _ask_service(
 
 
 def _copy_closed(data: Path, target: Path, with_master_key: bool) -> dict[str, int]:
-    from importlib import metadata
-
     from cluster.clock import SystemClock
     from cluster.copies.backup import back_up_closed
+    from sqs_api.settings.config import installed_version
     from storage.copies.manifest import BackupRefused
 
     settings = load(None, {"data": data})
@@ -70,7 +69,7 @@ def _copy_closed(data: Path, target: Path, with_master_key: bool) -> dict[str, i
         made = back_up_closed(
             data,
             target,
-            version=metadata.version("holdfast"),
+            version=installed_version(),
             made_at_ms=int(SystemClock().wall_s() * 1000),
             with_master_key=with_master_key,
         )

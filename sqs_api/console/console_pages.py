@@ -11,6 +11,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
+from collections.abc import Mapping
+from functools import cache
 from html import escape
 from importlib import resources
 
@@ -49,6 +51,19 @@ _FIRST = ("main.js", "queues.js")
 _IMPORTED = re.compile(rb'from "\./([a-z_]+\.js)"')
 
 
+@cache
+def _read() -> tuple[Mapping[str, bytes], str]:
+    """The files by name, and their hash."""
+    folder = resources.files(__package__).joinpath("static")
+    files = {
+        file.name: file.read_bytes()
+        for file in folder.iterdir()
+        if file.name.rpartition(".")[2] in _TYPES
+    }
+    content = b"".join(name.encode() + files[name] for name in sorted(files))
+    return files, hashlib.sha256(content).hexdigest()[:16]
+
+
 class ConsolePages:
     """The files, in memory."""
 
@@ -58,14 +73,8 @@ class ConsolePages:
         """`signs_in`: the console asks for an access key; `region` is its first suggestion.
         `issuer` is that of an OpenID Connect provider."""
         self._access = access
-        folder = resources.files(__package__).joinpath("static")
-        self._files = {
-            file.name: file.read_bytes()
-            for file in folder.iterdir()
-            if file.name.rpartition(".")[2] in _TYPES
-        }
-        content = b"".join(name.encode() + self._files[name] for name in sorted(self._files))
-        self._hash = hashlib.sha256(content).hexdigest()[:16]
+        read, self._hash = _read()
+        self._files = dict(read)
         index = self._files[_INDEX].decode()
         for name, text in {
             "{preloads}": "\n  ".join(map(self._preload, self._first_modules())),

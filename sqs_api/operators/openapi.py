@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from functools import cache
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +23,7 @@ from sqs_api.admin.owner_metrics import QUEUE_METRICS
 from sqs_api.admin.remembered import AGE, KEY
 from sqs_api.admin.routes import API, PARTS, RESERVED, Route
 from sqs_api.operators.api import ROUTES
+from sqs_api.settings.config import installed_version
 from visibility.contract.tags import OWN_TAGS
 
 DOCUMENT = API + "openapi.json"
@@ -113,7 +113,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Holdfast's admin API",
-            "version": metadata.version("holdfast"),
+            "version": installed_version(),
             "description": f"{_ABOUT}\n\n{_own_tags()}",
         },
         "servers": [{"url": "/"}],

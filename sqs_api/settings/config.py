@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cache
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType
@@ -345,6 +346,12 @@ class Settings(ClusterSettings, SignInSettings, TraceSettings, WebhookSettings, 
         """True if one process has all shards and records: no worker beside it, and no other
         host."""
         return self.etcd is None and workers_of(self) == 1
+
+
+@cache
+def installed_version() -> str:
+    """The package's; its metadata are read once."""
+    return metadata.version("holdfast")
 
 
 def workers_of(settings: Settings) -> int:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
@@ -34,17 +35,29 @@ async def service() -> AsyncIterator[Service]:
         yield started
 
 
+class Folder(NamedTuple):
+    """A data folder to copy, and the access key in it."""
+
+    path: Path
+    root: SigningKey
+
+
 @pytest.fixture(scope="session")
-def data_to_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    assert run("credentials", "--data", folder, "add").status == 0
-    return folder
+def data_to_copy(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    path = tmp_path_factory.mktemp("data")
+    return Folder(path, keys_of(run("credentials", "--data", path, "add")))
+
+
+@pytest.fixture(scope="session")
+def root(data_to_copy: Folder) -> SigningKey:
+    """The access key in `data`, of the account that a service there belongs to."""
+    return data_to_copy.root
 
 
 @pytest.fixture
-def data(data_to_copy: Path, tmp_path: Path) -> Path:
+def data(data_to_copy: Folder, tmp_path: Path) -> Path:
     """A data folder with one access key."""
-    return Path(shutil.copytree(data_to_copy, tmp_path / "data"))
+    return Path(shutil.copytree(data_to_copy.path, tmp_path / "data"))
 
 
 @pytest_asyncio.fixture
@@ -58,12 +71,6 @@ async def served(data: Path) -> AsyncIterator[Served]:
 def operators(served: Served) -> Operators:
     """A caller of its operators' API."""
     return Operators(served)
-
-
-@pytest.fixture
-def root(data: Path) -> SigningKey:
-    """A further key of the account that the service belongs to."""
-    return keys_of(run("credentials", "--data", data, "add"))
 
 
 @pytest_asyncio.fixture

@@ -159,18 +159,19 @@ async def test_the_local_key_is_none_to_sqs(closed: Served, data: Path) -> None:
     assert b"UnrecognizedClientException" in answer.body
 
 
-@pytest.mark.parametrize(
-    "header", ["x-forwarded-for", "x-forwarded-proto", "forwarded", "via", "x-real-ip"]
-)
+_OF_PROXIES = ["x-forwarded-for", "x-forwarded-proto", "forwarded", "via", "x-real-ip"]
+
+
 async def test_the_local_key_does_not_come_by_a_proxy(
-    closed: Served, data: Path, root: SigningKey, header: str
+    closed: Served, data: Path, root: SigningKey
 ) -> None:
-    passed_on = {header: "127.0.0.1"}
+    for header in _OF_PROXIES:
+        passed_on = {header: "127.0.0.1"}
 
-    mine = await closed.ask_page("GET", "archive", key=_local_key(data), more=passed_on)
-    roots = await closed.ask_page("GET", "archive", key=root, more=passed_on)
+        mine = await closed.ask_page("GET", "archive", key=_local_key(data), more=passed_on)
+        roots = await closed.ask_page("GET", "archive", key=root, more=passed_on)
 
-    assert (mine.status, roots.status) == (403, 200)
+        assert (mine.status, roots.status) == (403, 200), header
 
 
 @pytest.mark.parametrize(

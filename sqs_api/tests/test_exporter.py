@@ -244,6 +244,7 @@ async def test_a_job_runs_only_where_it_is_to_and_ends_when_that_changes(
     assert schedule.runs == {}
 
 
+@pytest.mark.slow
 async def test_a_job_that_hangs_ends_with_all_its_processes_and_counts_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

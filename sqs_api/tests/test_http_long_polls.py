@@ -194,6 +194,7 @@ async def test_hundred_polls_are_served_in_order_of_arrival(service: Service) ->
     assert bodies == [str(number) for number in range(100)]
 
 
+@pytest.mark.slow
 async def test_wait_ends_with_an_empty_answer(service: Service) -> None:
     url = await service.make_queue()
 

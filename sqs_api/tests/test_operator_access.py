@@ -21,6 +21,7 @@ from sqs_api.operators import api
 from sqs_api.settings.config import AuthMode
 from sqs_api.settings.service_note import read_note
 from sqs_api.tests.commands import run
+from sqs_api.tests.conftest import Folder
 from sqs_api.tests.operator_client import (
     JSON,
     Operators,
@@ -97,9 +98,9 @@ async def _fill(data: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(data_to_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(data_to_copy: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("made") / "data"
-    shutil.copytree(data_to_copy, data)
+    shutil.copytree(data_to_copy.path, data)
     asyncio.run(_fill(data))
     return data
 

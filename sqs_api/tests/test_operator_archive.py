@@ -62,23 +62,21 @@ async def test_a_deleted_queues_messages_are_found_page_by_page(operators: Opera
     assert found == list(range(MESSAGES, 0, -1))
 
 
-@pytest.mark.parametrize(
-    ("criteria", "expected"),
-    [
-        ({"json": "n=7"}, [7]),
-        ({"attribute": "tenant=t3"}, [3]),
-        ({"id": "id-0005"}, [5]),
-        ({"id": "first"}, [6]),
-        ({"id": "firs"}, []),
-        ({"reason": "deleted"}, []),
-        ({"until_ms": int(BEGUN.timestamp() * 1000) + 6001, "order": "oldest"}, [1, 2]),
-        ({"from_ms": int(BEGUN.timestamp() * 1000) + 36_000}, [12]),
-    ],
-)
-async def test_messages_are_searched(
-    operators: Operators, criteria: dict[str, Any], expected: list[int]
-) -> None:
-    assert ids(await operators.seen("archive/q/messages", **criteria)) == expected
+_FOUND: list[tuple[dict[str, Any], list[int]]] = [
+    ({"json": "n=7"}, [7]),
+    ({"attribute": "tenant=t3"}, [3]),
+    ({"id": "id-0005"}, [5]),
+    ({"id": "first"}, [6]),
+    ({"id": "firs"}, []),
+    ({"reason": "deleted"}, []),
+    ({"until_ms": int(BEGUN.timestamp() * 1000) + 6001, "order": "oldest"}, [1, 2]),
+    ({"from_ms": int(BEGUN.timestamp() * 1000) + 36_000}, [12]),
+]
+
+
+async def test_messages_are_searched(operators: Operators) -> None:
+    for criteria, expected in _FOUND:
+        assert ids(await operators.seen("archive/q/messages", **criteria)) == expected, criteria
 
 
 async def test_a_message_is_shown_whole(operators: Operators) -> None:
@@ -277,13 +275,18 @@ async def test_an_end_in_the_future_is_that_of_the_first_step(
     assert (step["copies"], step["left_out"]) == ([], [])
 
 
-@pytest.mark.parametrize(
-    "content", [{}, {"filter": {}, "places": ["1.a.0.1"]}, {"places": ["x"]}, {"filter": {"x": 1}}]
-)
-async def test_wrong_replays_are_refused(operators: Operators, content: dict[str, Any]) -> None:
-    await operators.served.call("CreateQueue", QueueName="q")
+_WRONG_REPLAYS: list[dict[str, Any]] = [
+    {},
+    {"filter": {}, "places": ["1.a.0.1"]},
+    {"places": ["x"]},
+    {"filter": {"x": 1}},
+]
 
-    assert (await operators.post("archive/q/replays", content)).status == 400
+
+async def test_wrong_replays_are_refused(operators: Operators) -> None:
+    await operators.served.call("CreateQueue", QueueName="q")
+    for content in _WRONG_REPLAYS:
+        assert (await operators.post("archive/q/replays", content)).status == 400, content
 
 
 async def test_a_queue_that_is_gone_gets_no_copies(operators: Operators) -> None:

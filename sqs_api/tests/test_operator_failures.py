@@ -280,9 +280,11 @@ async def test_failures_of_a_sealed_source_need_its_key_too(data: Path) -> None:
     assert shown["signs"][0]["value"] == "secret"
 
 
-@pytest.mark.parametrize("wrong", ["x", "0" * 15, "../etc", "0" * 17, "é" * 16])
-async def test_what_is_no_failure_is_refused(operators: Operators, wrong: str) -> None:
-    await make_dead_letters(operators.served, failed("A"))
+_NO_FAILURES = ["x", "0" * 15, "../etc", "0" * 17, "é" * 16]
 
-    assert (await operators.get("queues/dead/messages", failure=wrong)).status == 400
-    assert (await operators.get("queues/source/failures")).status == 400
+
+async def test_what_is_no_failure_is_refused(operators: Operators) -> None:
+    await make_dead_letters(operators.served, failed("A"))
+    for wrong in _NO_FAILURES:
+        assert (await operators.get("queues/dead/messages", failure=wrong)).status == 400, wrong
+        assert (await operators.get("queues/source/failures")).status == 400, wrong

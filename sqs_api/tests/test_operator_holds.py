@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
@@ -88,21 +87,19 @@ async def test_a_delete_is_undone_while_its_window_lasts(operators: Operators) -
     assert await states(operators) == [(1, "visible"), (2, "deleting"), (3, "visible")]
 
 
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [
-        ("delete", {"sequences": [1], "undo_s": 3601}),
-        ("delete", {"sequences": [1], "undo_s": -1}),
-        ("hold", {"sequences": [1], "owner": "x" * 101}),
-        ("hold", {"sequences": [1], "reference": "x" * 201}),
-        ("release", {"sequences": list(range(1001))}),
-    ],
-)
-async def test_what_is_too_much_is_refused(
-    operators: Operators, path: str, content: dict[str, object]
-) -> None:
-    assert (await operators.post(f"{MESSAGES}/{path}", content)).status == 400
-    assert len(await states(operators, state="visible")) == 3
+_TOO_MUCH: list[tuple[str, dict[str, object]]] = [
+    ("delete", {"sequences": [1], "undo_s": 3601}),
+    ("delete", {"sequences": [1], "undo_s": -1}),
+    ("hold", {"sequences": [1], "owner": "x" * 101}),
+    ("hold", {"sequences": [1], "reference": "x" * 201}),
+    ("release", {"sequences": list(range(1001))}),
+]
+
+
+async def test_what_is_too_much_is_refused(operators: Operators) -> None:
+    for path, content in _TOO_MUCH:
+        assert (await operators.post(f"{MESSAGES}/{path}", content)).status == 400, content
+        assert len(await states(operators, state="visible")) == 3, content
 
 
 async def test_both_survive_a_restart(data: Path) -> None:

@@ -37,10 +37,13 @@ async def test_a_mark_is_shown_beside_failures_also_after_a_restart(data: Path) 
     ]
 
 
-@pytest.mark.parametrize("text", ["", " ", "a\nb", "\x9b31m", "x" * 201])
-async def test_a_mark_is_one_printable_line(operators: Operators, text: str) -> None:
-    assert (await operators.post("marks", {"text": text})).status == 400
-    assert await operators.seen("marks") == []
+_NO_MARKS = ["", " ", "a\nb", "\x9b31m", "x" * 201]
+
+
+async def test_a_mark_is_one_printable_line(operators: Operators) -> None:
+    for text in _NO_MARKS:
+        assert (await operators.post("marks", {"text": text})).status == 400, text
+        assert await operators.seen("marks") == [], text
 
 
 async def test_a_mark_that_is_sent_again_is_one(operators: Operators) -> None:

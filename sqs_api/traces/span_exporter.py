@@ -6,7 +6,6 @@ Bounded and off the path of requests: what does not fit, or is not taken in time
 from __future__ import annotations
 
 from collections import deque
-from importlib import metadata
 
 import aiohttp
 import msgspec
@@ -14,6 +13,7 @@ import structlog
 
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
+from sqs_api.settings.config import installed_version
 from sqs_api.traces.spans import Span, Spans
 from sqs_api.webhook.webhook_delivery import HttpPost, Post
 
@@ -87,7 +87,7 @@ def tracing(process: Process) -> Feature:
     if settings.otlp_endpoint is None:
         return Feature()
     post = HttpPost(settings.otlp_endpoint.rstrip("/") + TRACES_PATH, ANSWER_S)
-    exporter = SpanExporter(post, metadata.version("holdfast"), settings.host_name or "")
+    exporter = SpanExporter(post, installed_version(), settings.host_name or "")
     opened.push_async_callback(exporter.export)
     return Feature(
         on_opened=(Spans(exporter.add, entropy.bits128).received,),

@@ -38,6 +38,7 @@ def row(name: bytes) -> Changes:
     return Changes([name, name * 500])
 
 
+@pytest.mark.slow
 async def test_a_store_that_cannot_append_on_a_full_disk_lets_go_of_it(tmp_path: Path) -> None:
     store = open_store(tmp_path / "shard-0", SMALL)
     await commit(store, row(b"kept"))
@@ -54,6 +55,7 @@ async def test_a_store_that_cannot_append_on_a_full_disk_lets_go_of_it(tmp_path:
     await again.close()
 
 
+@pytest.mark.slow
 async def test_a_store_that_cannot_flush_on_a_full_disk_has_everything_in_its_log(
     tmp_path: Path,
 ) -> None:

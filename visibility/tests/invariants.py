@@ -101,10 +101,11 @@ def _check_entries(queue: QueueState) -> None:
     assert queue.prepared == prepared, repr(queue)
     heaps = queue.visible_again.values()
     queued = [sequence for heap in heaps for sequence in heap if sequence in queue.entries]
-    assert len(queued) == len(set(queued)), "a sequence is queued once"
+    once = set(queued)
+    assert len(queued) == len(once), "a sequence is queued once"
     for sequence, entry in queue.entries.items():
         assert entry.lease.sequence == sequence < queue.next_sequence
-        assert entry.queued == (sequence in queued)
+        assert entry.queued == (sequence in once)
         assert entry.hidden or entry.queued, "a visible entry can be found"
 
 
