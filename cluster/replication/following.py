@@ -132,6 +132,7 @@ class Follower(ReplicaCore):
         elif isinstance(placed, Diverged):
             self.forget_after(placed.behind, partial(self.receive, sender, message))
         else:
+            self.conflict = ""
             self._verified = max(self._verified, placed)
             self._told_commit = max(self._told_commit, message.commit)
             if self.log.synced_index < self._verified:
@@ -159,6 +160,10 @@ class Follower(ReplicaCore):
 
     def _on_heartbeat(self, sender: str, message: replica_messages.Heartbeat) -> None:
         if not self._follows(sender, message.term, message.leader):
+            return
+        is_own, has = message.receiver == self.replica_id, self.log.synced_index
+        if is_own and message.acknowledged > has:
+            self.lose(f"it acknowledged Entry {message.acknowledged} and has {has}: an older copy")
             return
         wall_s, has_space = self.times.wall_s(), self.has_space()
         alive = replica_messages.Alive(

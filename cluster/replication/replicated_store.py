@@ -372,6 +372,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
             peers=replica.peer_reports(),
             replication=self.replication,
             is_changing_voters=replica.is_changing_voters,
+            conflict=replica.conflict,
         )
 
     # -- the end -----------------------------------------------------------------------------------
