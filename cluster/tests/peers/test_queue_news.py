@@ -286,7 +286,7 @@ async def test_a_request_does_not_take_the_answer_of_a_question_from_before_it()
         service = made.leader.transport._services[Channel.CATALOG]
         answer = service.on_request
         assert answer is not None
-        questions = 0
+        questions, is_asked = 0, asyncio.Event()
 
         class Late:
             def __init__(self, call: Call) -> None:
@@ -299,12 +299,12 @@ async def test_a_request_does_not_take_the_answer_of_a_question_from_before_it()
         def answer_late(call: Call) -> None:
             nonlocal questions
             questions += 1
+            is_asked.set()
             answer(cast(Call, Late(call)))
 
         service.on_request = answer_late
         first = asyncio.create_task(made.ask(lambda queue: prepared.send(queue, "one")))
-        while not questions:
-            await asyncio.sleep(0.001)
+        await is_asked.wait()
         await made.there.tag_queue(made.there.queue(*NAME), {"second": "2"})
         second = await made.ask(lambda queue: prepared.send(queue, "two"))
         await first
