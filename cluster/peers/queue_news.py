@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -108,33 +109,38 @@ class QueueNews:
         names = tuple(sorted({name_of(queue) for queue in queues if queue is not None}))
         self._asking.setdefault(names, []).append(_Asking(host, then))
         if names not in self._tasks:
-            self._tasks[names] = asyncio.get_running_loop().create_task(self._ask_all(names))
+            self._begin(names)
 
-    async def _ask_all(self, names: tuple[QueueName, ...]) -> None:
-        try:
-            while asking := self._asking.pop(names, None):
-                is_known = False
-                try:
-                    is_known = await self._ask(asking[-1].host, names)
-                except Exception:  # a bug
-                    self._log.exception("question_failed")
-                for each in asking:
-                    if is_known:
-                        asyncio.get_running_loop().call_soon(each.then)
-                    else:
-                        self._view.when_caught_up(each.then)
-        finally:
-            del self._tasks[names]
+    def _begin(self, names: tuple[QueueName, ...]) -> None:
+        waiting: list[_Asking] = []
+        task = asyncio.get_running_loop().create_task(self._ask(names, waiting))
+        self._tasks[names] = task
+        task.add_done_callback(partial(self._ended, names, waiting))
 
-    async def _ask(self, host: str, names: tuple[QueueName, ...]) -> bool:
-        """True if the view shows what the host knows."""
+    def _ended(
+        self, names: tuple[QueueName, ...], waiting: list[_Asking], task: asyncio.Task[None]
+    ) -> None:
+        del self._tasks[names]
+        if task.cancelled():
+            return
+        for each in waiting:  # nothing was learnt, or there is a bug
+            self._view.when_caught_up(each.then)
+        if names in self._asking:
+            self._begin(names)
+
+    async def _ask(self, names: tuple[QueueName, ...], waiting: list[_Asking]) -> None:
+        """Ask for all that wait now; those that are called back leave `waiting`."""
+        waiting += self._asking.pop(names)
         body = msgspec.msgpack.encode(names)
-        outcome = await ask(self._transport, host, Channel.CATALOG, body, _WAIT_S)
+        outcome = await ask(self._transport, waiting[-1].host, Channel.CATALOG, body, _WAIT_S)
         if not isinstance(outcome, bytes):
-            return False
+            return
         try:
             told = _decode_told(outcome)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            self._log.error("answer_unreadable", peer=host, error=str(error))
-            return False
-        return self._view.adopt(told.revision, dict(told.records))
+            self._log.error("answer_unreadable", peer=waiting[-1].host, error=str(error))
+            return
+        if self._view.adopt(told.revision, dict(told.records)):
+            for each in waiting:
+                asyncio.get_running_loop().call_soon(each.then)
+            waiting.clear()
