@@ -88,6 +88,7 @@ class Follower(ReplicaCore):
 
     def _given(self, given: Callable[[], None]) -> None:
         self._verified = self._told_commit = 0
+        self.conflict = ""  # the new leader's log may be another
         self.guarded(given)
 
     def _on_promise(self, sender: str, message: replica_messages.Promise) -> None:
@@ -128,11 +129,11 @@ class Follower(ReplicaCore):
             return
         placed = self.log.place(message.previous, message.records)
         if placed is None:
-            self._refuse(sender)
+            if not self.conflict:  # else it would be sent all there is, again and again
+                self._refuse(sender)
         elif isinstance(placed, Diverged):
             self.forget_after(placed.behind, partial(self.receive, sender, message))
         else:
-            self.conflict = ""
             self._verified = max(self._verified, placed)
             self._told_commit = max(self._told_commit, message.commit)
             if self.log.synced_index < self._verified:

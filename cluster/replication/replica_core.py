@@ -208,10 +208,12 @@ class ReplicaCore:
 
     def forget_after(self, index: int, then: Callable[[], None]) -> None:
         """Forget the Entries behind this one, which were never committed; then go on. Committed
-        ones are never forgotten: an operator has to choose."""
+        ones are never forgotten, nor what follows them: an operator has to choose."""
+        if self.conflict:
+            return
         if index >= self.commit:
             self._recover(then, keep=index)
-        elif not self.conflict:
+        else:
             self.conflict = f"up to {self.log.last_index}"
             self.logger.error(
                 "acknowledged_entries_lost",
