@@ -38,6 +38,11 @@ class Snapshot(NamedTuple):
         return self._replace(records=[each for each in self.records if each.key in keys])
 
 
+class KeptSnapshot(Snapshot):
+    """One that was kept since. The store may have been restored meanwhile, and have got to that
+    revision on another way: a watch from here on compares all records first."""
+
+
 EMPTY = Snapshot(0, [])
 """The records before the first transaction."""
 

@@ -20,7 +20,7 @@ from itertools import groupby
 
 import structlog
 
-from cluster.coordination.coordination import Change, OnChange, Snapshot, Unavailable
+from cluster.coordination.coordination import Change, KeptSnapshot, OnChange, Snapshot, Unavailable
 from cluster.coordination.etcd_client import EtcdClient, Refused
 from cluster.coordination.etcd_messages import Event, Watch, WatchAnswer, WatchFrom, prefix_end
 from cluster.coordination.etcd_wire import NoAnswer
@@ -119,12 +119,16 @@ class EtcdWatch:
         self._proof = _Proof(self._is_writers)
         self._known: dict[str, int] = {}
         """Revisions of all records as they were reported."""
+        self._kept: dict[str, bytes] | None = None
+        """Values of the records of a `KeptSnapshot`, until etcd was compared with them."""
         self._log = structlog.get_logger("etcd")
 
     async def run(self, after: Snapshot, on_change: OnChange) -> None:
         """Report changes until cancelled."""
         self._revision = after.revision
         self._known = {record.key: record.revision for record in after.records}
+        if isinstance(after, KeptSnapshot):
+            self._kept = {record.key: record.value for record in after.records}
         self._history = self._client.history
         try:
             while True:
@@ -192,6 +196,8 @@ class EtcdWatch:
                     raise _ended(answer)
                 if answer.created:
                     self._pause_s = _PAUSE_S
+                    if self._kept is not None:
+                        raise LostPlace("what was kept is compared with etcd")
                     await self._check_place(answer.header.revision)
                     continue
                 self._client.outage.answered(self)
@@ -283,6 +289,11 @@ class EtcdWatch:
         """The changes since the last report, from a fresh read; None if there are none."""
         while isinstance(found := await self._read_all(), Unavailable):  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE_S)
+        kept, self._kept = self._kept, None
+        if kept is not None:  # revisions say nothing of another past
+            values = {record.key: record.value for record in found.records}
+            others = {key for key, value in kept.items() if values.get(key) != value}
+            self._known |= dict.fromkeys(others, _UNTOLD)
         change = difference(self._known, found)
         self._proof.forget()
         if isinstance(lost, Restored) or self._is_of_another_past(found, change):

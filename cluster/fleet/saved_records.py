@@ -2,7 +2,7 @@
 starts while etcd is away.
 
 What it reads at a start comes from etcd, else from the tables; the watches go on from there, and
-report all that changed since. Secrets among the records are under the master key, in a table too.
+report all that differs. Secrets among the records are under the master key, in a table too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import structlog
 from cluster.coordination.coordination import (
     Change,
     Coordination,
+    KeptSnapshot,
     OnChange,
     Outcome,
     Record,
@@ -201,4 +202,4 @@ class SavedPart:
             table = msgspec.msgpack.decode(body, type=_Table)
         except (OSError, msgspec.MsgspecError):
             return None
-        return table.found if table.fleet == self._fleet else None
+        return KeptSnapshot(*table.found) if table.fleet == self._fleet else None

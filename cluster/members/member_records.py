@@ -81,7 +81,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = ""
     """Hosts of one zone may fail together; empty if it is not known."""
     starts: int = 0
-    """The number of starts on its folder, see `Identity`."""
+    """The state of its folder, see `Identity`."""
 
     @property
     def address(self) -> Address:
@@ -107,8 +107,8 @@ class Identity(msgspec.Struct, frozen=True):
     restored: str = ""
     """The backup that the folder was restored from, empty if from none."""
     starts: int = 0
-    """The number of starts on the folder; never less than etcd has of it, or the folder is
-    an older copy."""
+    """Counts the starts on the folder, and more while its host runs; never less than etcd has of
+    it, or the folder is an older copy."""
 
 
 class Members(NamedTuple):
@@ -232,9 +232,10 @@ def _check_folder(members: Members, me: Host) -> None:
     for name, host in members.hosts.items():
         if host.host_id == me.host_id and host.starts > me.starts:
             raise MembershipRefused(
-                f"this folder is an older copy of that of host {name}: it knows {me.starts} of "
-                f"{host.starts} starts, and would count for what it lacks. Put the later one "
-                "there, or start with an empty folder"
+                f"this folder is an older copy of that of host {name} (state {me.starts}, the "
+                f"host was at {host.starts}): it lacks what that acknowledged since. Put the later "
+                "one there, or start with an empty folder while the other hosts have theirs. If "
+                "such copies are all that is left, see the runbook, Replacing a disk"
             )
         if host.host_id == me.host_id and name != me.name:
             raise MembershipRefused(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -42,6 +43,7 @@ from cluster.members.member_records import (
     registration,
 )
 from cluster.peers.peer_settings import Address, is_host_id
+from storage.copies.scrub import InThread
 from storage.log import OLDEST_FORMAT
 
 _PAUSE_S = 0.3
@@ -51,6 +53,9 @@ _TAKEN_S = 5.0
 _TELL_S = 60.0
 """Time after which a host that still waits logs the reason again."""
 _LOG_ID_BYTES = 16
+COUNT_S = 600.0
+"""A host that runs counts on so often: a copy of its folder is known to be an older one then."""
+
 
 OnPeers = Callable[[Mapping[str, Address]], None]
 
@@ -97,12 +102,14 @@ class Membership:
         replica_ids: Callable[[range], Sequence[str]],
         on_removed: Callable[[], None],
         restored_records: Callable[[], Mapping[str, bytes]] = dict,
+        in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """`root` has the records of the cluster, `records` those below `members/`. `save` keeps the
         identity in the data folder. `replica_ids` gives the ids in the folders of these shards;
         it is called only before there are stores. `on_removed` is called when this host is not a
         member any more, and has to stop. `restored_records` gives the records of the backup that
-        the folder was restored from, or raises MembershipRefused. Raises ValueError for a peer
+        the folder was restored from, or raises MembershipRefused. `in_thread` does what blocks,
+        off the loop. Raises ValueError for a peer
         address that is none."""
         assert is_host_id(me.name)
         parse_address(me.peer_address)
@@ -119,6 +126,7 @@ class Membership:
         """The ids of the replicas as of this start: only the founding needs them."""
         self._on_removed = on_removed
         self._restored_records = restored_records
+        self._in_thread = in_thread
         self._values: dict[str, bytes] = {}
         self._revisions: dict[str, int] = {}
         self._shown = Members(None, {}, {}, {})
@@ -126,6 +134,7 @@ class Membership:
         self._peers: dict[str, Address] = {}
         self._listeners: list[OnPeers] = []
         self._announcing: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[None] | None = None
         self._is_registered = self._is_leaving = self._is_counted = False
         self._is_whole = True
         """False while coordination lacks the record of this cluster."""
@@ -147,9 +156,11 @@ class Membership:
 
     async def close(self) -> None:
         """Stop announcing this host. Its record of being alive goes with the lease."""
-        if self._announcing is not None:
-            self._announcing.cancel()
-            await asyncio.wait([self._announcing])
+        tasks = [task for task in (self._announcing, self._counting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     # -- join --------------------------------------------------------------------------------------
 
@@ -191,7 +202,7 @@ class Membership:
         if is_taken(members, me.name, me.host_id):
             return _taken(members, me.name)
         if not self._is_registered or me.name not in members.alive:
-            self._count_start()
+            await self._count_start()
             self._is_registered = await self._register()
             return _Waits()
         if members.cluster is not None:
@@ -221,19 +232,29 @@ class Membership:
             starts=self._identity.starts,
         )
 
-    def _count_start(self) -> None:
-        """Count this start in the folder, and only then in etcd. A disk that takes no writes is no
-        reason not to start."""
-        if self._is_counted:
-            return
-        self._is_counted = True
+    async def _count_start(self) -> None:
+        """Count this start. A disk that takes no writes is no reason not to start."""
+        if not self._is_counted:
+            self._is_counted = True
+            await self._count()
+
+    async def _count(self) -> bool:
+        """Count on in the folder, and only then, by the caller, in etcd; False if the disk takes
+        no writes."""
         counted = msgspec.structs.replace(self._identity, starts=self._identity.starts + 1)
         try:
-            self._save(counted)
+            await self._in_thread(partial(self._save, counted))
         except OSError as error:
-            self._log.warning("start_not_counted", error=str(error))
-        else:
-            self._identity = counted
+            self._log.warning("folder_not_counted", error=str(error))
+            return False
+        self._identity = counted
+        return True
+
+    async def _count_on(self) -> None:
+        while True:
+            await asyncio.sleep(COUNT_S)
+            if await self._count():
+                await self._announced_once()
 
     async def _register(self) -> bool:
         """Write the records of this host; False if it has to be tried again."""
@@ -281,6 +302,7 @@ class Membership:
         self._lease.on_gone.append(self._announce)
         self._show_peers(self._shown.peers_of(self.name))
         await self._records.watch(found, self._on_change)
+        self._counting = asyncio.get_running_loop().create_task(self._count_on())
 
     async def tell_leaving(self) -> None:
         """Tell the others that this host is about to stop, if etcd answers."""

@@ -104,7 +104,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _counts(copy: ReplicaReport) -> bool:
-    return not copy.needs_checkpoint and not copy.damage
+    return not copy.needs_checkpoint and not copy.damage and not copy.conflict
 
 
 def _advice(gone: Sequence[str], away: Sequence[str]) -> str:

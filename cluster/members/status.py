@@ -58,6 +58,9 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     needs_checkpoint: bool
     damage: str
     """The reason why it neither leads nor counts until it has healed; empty if it is sound."""
+    conflict: str = ""
+    """The acknowledged Entries that only this copy has, since the others lost them: it follows and
+    counts no more. Empty if there are none."""
 
 
 class ShardStatus(msgspec.Struct, frozen=True):
@@ -206,6 +209,7 @@ class StatusPage:
                     behind=max(0, committed - report.applied),
                     needs_checkpoint=report.needs_checkpoint,
                     damage=report.damage,
+                    conflict=report.conflict,
                 )
                 for host, report in found.items()
             ],
@@ -288,7 +292,13 @@ def _of_shard(shard: ShardStatus) -> list[str]:
     lines = [] if shard.leader is not None else [f"shard {shard.shard} has no leader"]
     for copy in shard.replicas:
         name = f"the copy of shard {shard.shard} on host {copy.host}"
-        if copy.damage:
+        if copy.conflict:
+            lines.append(
+                f"{name} has acknowledged entries that the others lost ({copy.conflict}), and "
+                f"counts no more: keep a copy of {copy.host}'s data folder, then start it with an "
+                "empty one"
+            )
+        elif copy.damage:
             lines.append(f"{name} is damaged and fetches sound rows: {copy.damage}")
         elif copy.needs_checkpoint:
             lines.append(f"{name} is too far behind for the log and fetches a checkpoint")

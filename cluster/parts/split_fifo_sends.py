@@ -30,6 +30,7 @@ from visibility.contract.errors import (
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import SendMessageBatch
 from visibility.contract.outcomes import Answer, Deduplicated, IdsKnown, batch_failure
+from visibility.contract.queue_parts import Part
 from visibility.contract.results import (
     BatchResultErrorEntry,
     SendMessageBatchResult,
@@ -139,8 +140,9 @@ class SplitFifoSends:
         self._router = router
         self._wall_s = wall_s
         self._view = view
-        self._over: dict[int, None] = {}
-        """Ids of closed parts that know no deduplication ids any more."""
+        self._over: dict[Part, None] = {}
+        """Closed parts that know no deduplication ids any more; a restored etcd may give an id
+        again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger("parts")
 
@@ -235,7 +237,7 @@ class SplitFifoSends:
         for place in places:
             content = sending.content(place)
             for earlier in part.earlier_parts(content.group):
-                if earlier.queue_id not in self._over and not self._is_away(earlier):
+                if earlier.part not in self._over and not self._is_away(earlier):
                     asked = questions.setdefault(earlier.queue_id, (earlier, []))
                     asked[1].append(content.deduplication)
         known: dict[bytes, tuple[str, int]] = {}
@@ -247,7 +249,7 @@ class SplitFifoSends:
             if answer.are_over:
                 if len(self._over) >= _OVER_MAX:
                     self._over.clear()
-                self._over[earlier.queue_id] = None
+                self._over[earlier.part] = None
 
         await _all(ask(*question) for question in questions.values())
         return known

@@ -83,8 +83,8 @@ class _Waiting:
         """Ids of the parts that are asked, or about to be."""
         self.limited: set[int] = set()
         """Ids of the parts whose messages a limit held back when they were last looked at."""
-        self.version = 0
-        """The queue's version when its parts were last looked at."""
+        self.queue: QueueDefinition | None = None
+        """As its parts were last looked at; a restored etcd may give a version again."""
 
 
 class SplitReceives:
@@ -142,7 +142,7 @@ class SplitReceives:
     def notice(self, queue: QueueDefinition) -> None:
         """Ask new parts of a queue at once, if receives of it are parked."""
         waiting = self._waiting.get(name_of(queue)) if self._waiting else None
-        if waiting is not None and waiting.version != queue.version:
+        if waiting is not None and waiting.queue is not queue:
             self._watch(waiting)
 
     def _find_attempt(self, receive: SplitReceive, queue: QueueDefinition) -> None:
@@ -388,7 +388,7 @@ class SplitReceives:
             if not waiting.watched:
                 self._waiting.pop(waiting.name, None)
             return
-        waiting.version = queue.version
+        waiting.queue = queue
         first = next(iter(waiting.polls.values())).request
         for part in queue.all_parts():
             if part.queue_id not in waiting.watched:

@@ -427,7 +427,12 @@ class Incoming:
             try:
                 on_message(self.peer, body)
             except Exception:
-                self._log.exception("message_failed", peer=self.peer)
+                self._log.exception(
+                    "message_failed",
+                    peer=self.peer,
+                    means="a bug: this message of that process counts as lost",
+                    action="tell us, with this line",
+                )
 
     def _serve(self, number: int, body: bytes) -> None:
         if number in self._serving:

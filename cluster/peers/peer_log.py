@@ -5,12 +5,26 @@ from __future__ import annotations
 import structlog
 
 from cluster.peers.peer_outcomes import Refused
+from cluster.peers.peer_settings import host_of
+
+_OF_HOST = (
+    "requests and copies do not reach that host; the others serve while they are a majority",
+    "start that host, or check its address, network and certificates; it is tried again",
+)
+_OF_WORKER = (
+    "requests do not reach that worker of this host; those for its queues wait",
+    "none: the service replaces it when it has ended. If it lasts, see the lines of the supervisor",
+)
+"""The meaning of a process that is not reached, and what to do."""
 
 
 class PeerLog:
     """Belongs to the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str, *, is_between_workers: bool) -> None:
+        """`host` is this one; all peers are workers of it if `is_between_workers`."""
+        self._host = host
+        self._is_between_workers = is_between_workers
         self._open: dict[str, set[str]] = {}
         """Channels that are connected, by host."""
         self._reported: dict[str, set[str]] = {}
@@ -39,14 +53,10 @@ class PeerLog:
         reported = self._reported.setdefault(peer, set())
         if reason not in reported:
             reported.add(reason)
+            is_worker = self._is_between_workers or host_of(peer) == host_of(self._host)
+            means, action = _OF_WORKER if is_worker else _OF_HOST
             self._log.warning(
-                "peer_unreachable",
-                peer=peer,
-                reason=reason,
-                means="requests and copies do not reach that host; the others serve while they "
-                "are a majority",
-                action="start that host, or check its address, network and certificates; it is "
-                "tried again",
+                "peer_unreachable", peer=peer, reason=reason, means=means, action=action
             )
 
     def refused(self, peer: str, channel: str, refusal: Refused) -> None:

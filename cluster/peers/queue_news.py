@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -77,15 +77,23 @@ def tell(known: Known, call: Call) -> None:
     call.answer(msgspec.msgpack.encode(told))
 
 
+class _Asking(NamedTuple):
+    """A request that waits for news."""
+
+    host: str
+    """Has them."""
+    then: Callable[[], None]
+
+
 class QueueNews:
     """Belongs to the event loop's thread."""
 
     def __init__(self, transport: Transport, view: Adopting) -> None:
         self._transport = transport
         self._view = view
-        self._asking: dict[tuple[QueueName, ...], list[Callable[[], None]]] = {}
-        """Whom to call back, by the queues that are asked for."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._asking: dict[tuple[QueueName, ...], list[_Asking]] = {}
+        """Those for whom no question left yet, by the queues that are asked for."""
+        self._tasks: dict[tuple[QueueName, ...], asyncio.Task[None]] = {}
         self._log = structlog.get_logger("catalog")
 
     @property
@@ -95,35 +103,44 @@ class QueueNews:
 
     def ask(self, host: str, request: Request, then: Callable[[], None]) -> None:
         """Ask a host for the queues of a request, and call back once the view shows them, or when
-        no more can be known in bounded time."""
+        no more can be known in bounded time. One question serves all that wait when it leaves; the
+        answer to one under way may be older than a later request's reason to ask."""
         queues = (request.queue, request.dead_letter_queue, request.destination)
         names = tuple(sorted({name_of(queue) for queue in queues if queue is not None}))
-        waiting = self._asking.get(names)
-        if waiting is not None:
-            waiting.append(then)
-            return
-        self._asking[names] = [then]
-        task = asyncio.get_running_loop().create_task(self._ask(host, names))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._ended, names))
+        self._asking.setdefault(names, []).append(_Asking(host, then))
+        if names not in self._tasks:
+            self._begin(names)
 
-    def _ended(self, names: tuple[QueueName, ...], task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _begin(self, names: tuple[QueueName, ...]) -> None:
+        waiting: list[_Asking] = []
+        task = asyncio.get_running_loop().create_task(self._ask(names, waiting))
+        self._tasks[names] = task
+        task.add_done_callback(partial(self._ended, names, waiting))
+
+    def _ended(
+        self, names: tuple[QueueName, ...], waiting: list[_Asking], task: asyncio.Task[None]
+    ) -> None:
+        del self._tasks[names]
         if task.cancelled():
             return
-        for then in self._asking.pop(names, ()):  # nothing was learnt, or there is a bug
-            self._view.when_caught_up(then)
+        for each in waiting:  # nothing was learnt, or there is a bug
+            self._view.when_caught_up(each.then)
+        if names in self._asking:
+            self._begin(names)
 
-    async def _ask(self, host: str, names: tuple[QueueName, ...]) -> None:
+    async def _ask(self, names: tuple[QueueName, ...], waiting: list[_Asking]) -> None:
+        """Ask for all that wait now; those that are called back leave `waiting`."""
+        waiting += self._asking.pop(names)
         body = msgspec.msgpack.encode(names)
-        outcome = await ask(self._transport, host, Channel.CATALOG, body, _WAIT_S)
+        outcome = await ask(self._transport, waiting[-1].host, Channel.CATALOG, body, _WAIT_S)
         if not isinstance(outcome, bytes):
             return
         try:
             told = _decode_told(outcome)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            self._log.error("answer_unreadable", peer=host, error=str(error))
+            self._log.error("answer_unreadable", peer=waiting[-1].host, error=str(error))
             return
         if self._view.adopt(told.revision, dict(told.records)):
-            for then in self._asking.pop(names):
-                asyncio.get_running_loop().call_soon(then)
+            for each in waiting:
+                asyncio.get_running_loop().call_soon(each.then)
+            waiting.clear()

@@ -37,6 +37,9 @@ class Network(Protocol):
     """TLS over TCP, or the simulator's. Connects protocols; the transports know the other side's
     certificate ("peercert")."""
 
+    is_between_workers: bool = False
+    """True if all peers are processes of one service."""
+
     async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
         """Connect to the host with this id. Raises OSError."""
 
@@ -88,7 +91,7 @@ class Transport(Acceptor):
         self._incoming: set[Incoming] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
-        self._peer_log = PeerLog()
+        self._peer_log = PeerLog(host, is_between_workers=network.is_between_workers)
         self.on_open: list[Callable[[str, Channel], None]] = []
         """Called each time a link's connection stands."""
         self.on_lost: list[Callable[[str, Channel], None]] = []

@@ -171,6 +171,7 @@ class AppliedRows(FlushedRows):
             peers=replica.peer_reports(),
             replication=self._options.replication,
             is_changing_voters=replica.is_changing_voters,
+            conflict=replica.conflict,
         )
 
     # -- the end -----------------------------------------------------------------------------------

@@ -160,3 +160,6 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     """The way in which this host answers while it leads."""
     is_changing_voters: bool = False
     """A leader that is writing another set of voters."""
+    conflict: str = ""
+    """The Entries of which some are committed here and not in the leader's log, empty if there are
+    none: it follows and counts no more."""

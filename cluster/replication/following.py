@@ -53,7 +53,8 @@ class Follower(Promising):
             return
         placed = self.log.place(message.previous, message.records)
         if placed is None:
-            self._refuse(sender)
+            if not self.conflict:  # else it would be sent all there is, again and again
+                self._refuse(sender)
         elif isinstance(placed, Diverged):
             self.forget_after(placed.behind, partial(self.receive, sender, message))
         else:
@@ -84,6 +85,10 @@ class Follower(Promising):
 
     def _on_heartbeat(self, sender: str, message: replica_messages.Heartbeat) -> None:
         if not self._follows(sender, message.term, message.leader):
+            return
+        is_own, has = message.receiver == self.replica_id, self.log.synced_index
+        if is_own and message.acknowledged > has:
+            self.lose(f"it acknowledged Entry {message.acknowledged} and has {has}: an older copy")
             return
         wall_s, has_space = self.times.wall_s(), self.has_space()
         alive = replica_messages.Alive(

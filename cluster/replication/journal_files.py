@@ -88,9 +88,15 @@ class JournalFiles:
     # -- opening -----------------------------------------------------------------------------------
 
     def open(
-        self, applied: Position, keep: int | None = None, *, rows_replaced: bool = False
+        self,
+        applied: Position,
+        keep: int | None = None,
+        *,
+        rows_replaced: bool = False,
+        lost: str = "",
     ) -> None:
-        """Read and open the files; blocks. Entries above `keep` are forgotten.
+        """Read and open the files; blocks. Entries above `keep` are forgotten; `lost` says what of
+        those that it acknowledged it is known to lack.
 
         `applied` is the Entry that the rows have durably. With `rows_replaced` they came from a
         checkpoint since the log was open: the log is kept from there on if it has the checkpoint's
@@ -100,19 +106,25 @@ class JournalFiles:
         self._disk.make_folder(self._folder)
         promises = PromiseFile(self._disk, self._folder)
         try:
-            self._open(promises, applied, keep, rows_replaced=rows_replaced)
+            self._open(promises, applied, keep, rows_replaced=rows_replaced, lost=lost)
         except BaseException:
             promises.close()
             raise
 
     def _open(
-        self, promises: PromiseFile, applied: Position, keep: int | None, *, rows_replaced: bool
+        self,
+        promises: PromiseFile,
+        applied: Position,
+        keep: int | None,
+        *,
+        rows_replaced: bool,
+        lost: str,
     ) -> None:
         disk, folder = self._disk, self._folder
         promise = promises.promise
         if promise is None and self._openings:
             promise = self._promise  # this process gave it: the file was written by half
-        damage = "" if promise is not None else "there is no readable promise"
+        damage = lost if promise is not None else "there is no readable promise"
         told = self._known
         try:
             told = told or read_answered(disk, folder)
@@ -132,9 +144,9 @@ class JournalFiles:
         if reading.log_id not in (b"", self.log_id):
             raise OtherLog(f"{folder} has the log {reading.log_id.hex()}")
         if reading.lost:
-            lost = reading.lost[0]
-            damage = f"Entry {lost.first} is lost: {lost.reason}"
-            keep = lost.first - 1 if keep is None else min(keep, lost.first - 1)
+            gap = reading.lost[0]
+            damage = f"Entry {gap.first} is lost: {gap.reason}"
+            keep = gap.first - 1 if keep is None else min(keep, gap.first - 1)
         # First the promise, then the note, then the log: what counts never lacks what was noted.
         self._promise = self._renewed(promise, damage)
         promises.write_now(self._promise)
@@ -179,24 +191,25 @@ class JournalFiles:
         keep: int | None = None,
         *,
         rows_replaced: bool = False,
+        lost: str = "",
     ) -> None:
         """Close the files, then open them anew in the sync lane, over the rows as `flushed` says
         there. A failure leaves them closed."""
         if self.is_open:
             self._known = Answered(self.log_id, self.synced)
         self.is_open = False
-        work = partial(self._open_again, flushed, keep, rows_replaced)
+        work = partial(self._open_again, flushed, keep, rows_replaced, lost)
         if self._log is None:
             self._disk.run(work, done)
         else:
             self._log.close(lambda: self._disk.run(work, done))
 
     def _open_again(
-        self, flushed: Callable[[], Position], keep: int | None, rows_replaced: bool
+        self, flushed: Callable[[], Position], keep: int | None, rows_replaced: bool, lost: str
     ) -> None:
         """In the sync lane, behind everything that was under way."""
         self._let_go()
-        self.open(flushed(), keep, rows_replaced=rows_replaced)
+        self.open(flushed(), keep, rows_replaced=rows_replaced, lost=lost)
 
     def close(self, closed: Callable[[], None]) -> None:
         """Let go of the files once nothing is under way; then call `closed`. Nothing is synced."""

@@ -164,7 +164,7 @@ class Leading(Shipping):
 
     def _ask_again(self, peer: Peer) -> None:
         """Ask the peer for its promise, since it is another replica now."""
-        peer.replica_id = ""
+        peer.leave()
         self._replica.send(peer.name, self.taken.question(self._replica.log.log_id))
 
     def _is_news(self, peer: Peer, message: replica_messages.Refused) -> bool:
@@ -194,11 +194,18 @@ class Leading(Shipping):
         self._round += 1
         self._beaten_at = replica.now()
         self._told_commit = replica.commit
-        heartbeat = replica_messages.Heartbeat(
-            self.term, replica.replica_id, self._round, replica.commit, replica.committed
-        )
+        committed = replica.committed
         for peer in self._peers.values():
             if peer.replica_id:
+                heartbeat = replica_messages.Heartbeat(
+                    self.term,
+                    replica.replica_id,
+                    self._round,
+                    replica.commit,
+                    committed,
+                    peer.replica_id,
+                    peer.owed,
+                )
                 replica.send(peer.name, heartbeat)
             else:
                 replica.send(peer.name, self.taken.question(replica.log.log_id))

@@ -72,6 +72,7 @@ class Promising(ReplicaCore):
 
     def _given(self, given: Callable[[], None]) -> None:
         self._verified = self._told_commit = 0
+        self.conflict = ""  # the new leader's log may be another
         self.guarded(given)
 
     def _on_promise(self, sender: str, message: replica_messages.Promise) -> None:

@@ -149,7 +149,7 @@ class Replica(Follower):
         if seen.holder is not None:
             if seen.holder.name == self.name:
                 self.key.delete(seen.holder)
-        elif self.is_whole and self.key.is_ours_to_take():
+        elif self.is_whole and not self.conflict and self.key.is_ours_to_take():
             self.play(Asking(self, seen))
 
     def _lost(self, held: Holder) -> None:

@@ -90,6 +90,9 @@ class ReplicaCore:
         self.damage = ""
         """The damage in the rows, empty if none is known. Until it is healed, which opens the store
         anew, this replica neither leads nor counts; its log is sound, so that it promises."""
+        self.conflict = ""
+        """The Entries of which some are committed here and not in the leader's log: what was
+        acknowledged is lost there. Empty if there are none. It follows no further then."""
         self.heard_at = self.now()
         """When a leader was last heard of."""
         self.has_space = has_space
@@ -204,9 +207,23 @@ class ReplicaCore:
     # -- files that are opened anew ----------------------------------------------------------------
 
     def forget_after(self, index: int, then: Callable[[], None]) -> None:
-        """Forget the Entries behind this one, which were never committed; then go on."""
-        assert index >= self.commit, "committed Entries would be forgotten"
-        self._recover(then, keep=index)
+        """Forget the Entries behind this one, which were never committed; then go on. Committed
+        ones are never forgotten, nor what follows them: an operator has to choose."""
+        if self.conflict:
+            return
+        if index >= self.commit:
+            self._recover(then, keep=index)
+        else:
+            self.conflict = f"up to {self.log.last_index}"
+            self.logger.error(
+                "acknowledged_entries_lost",
+                entries=self.conflict,
+                means="the other hosts lost some of these Entries, which were acknowledged: the "
+                "folder of one was replaced by an older copy. Only this host has them, and it "
+                "follows and counts no more",
+                action="keep a copy of this folder (`holdfast salvage` reads its messages), then "
+                "start this host with an empty one",
+            )
 
     def fail(self, reason: str) -> None:
         """The disk refused something: lead no longer, and open the files anew."""
@@ -215,6 +232,11 @@ class ReplicaCore:
         self.logger.error("log_failed", error=reason)
         self._recover()
         self.step_down(rest_s=self.timing.silence_s)
+
+    def lose(self, what: str) -> None:
+        """Be another replica, a learner: this one lacks what it acknowledged."""
+        self._recover(lost=what)
+        self.step_down()
 
     def install(self, installed: Callable[[], None] | None = None) -> None:
         """The rows were replaced by a checkpoint; `installed` is called once the log is open over
@@ -237,6 +259,7 @@ class ReplicaCore:
         *,
         keep: int | None = None,
         rows_replaced: bool = False,
+        lost: str = "",
     ) -> None:
         opened = partial(self._recovered, then)
         self._recovery = partial(
@@ -245,6 +268,7 @@ class ReplicaCore:
             lambda: self.owner.flushed,
             keep,
             rows_replaced=rows_replaced,
+            lost=lost,
         )
         self._recovery()
 

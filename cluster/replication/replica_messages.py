@@ -106,6 +106,10 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=8):
     commit: int
     committed: Position = Position(0, 0, 0)
     """The position of that Entry, by which a follower that was away sees that it has the same."""
+    receiver: str = ""
+    """The replica that this is for; empty from hosts of the version before."""
+    acknowledged: int = 0
+    """Up to this index it acknowledged Entries of this leader in this term."""
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=9):

@@ -37,6 +37,9 @@ class Peer:
     """The index to send next; 0 while it is not known where the logs agree."""
     matched: int = 0
     """Up to here its log is ours, and durable."""
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    """The same for the replicas that it was before in this term, and for this one before it
+    promised the term once more: it may have been put back from an older copy."""
     goal: int = 0
     """The commit index when it joined: with this it may become a voter."""
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
@@ -55,8 +58,20 @@ class Peer:
     has_space: bool = True
     """False if it said that its disk is short."""
 
+    def leave(self) -> None:
+        """It is another replica now, or forgot what it promised."""
+        if self.replica_id:
+            self.acknowledged[self.replica_id] = self.owed
+            self.replica_id = ""
+
+    @property
+    def owed(self) -> int:
+        """The index up to which it acknowledged in this term, and has all, unless it lost some."""
+        return max(self.matched, self.acknowledged.get(self.replica_id, 0))
+
     def join(self, replica_id: str, goal: int, now: float) -> None:
         """It promised the term as this replica; where the logs agree is not known yet."""
+        self.leave()
         self.replica_id, self.goal, self.heard_at = replica_id, goal, now
         self.next = self.matched = self.round = 0
         self.refused = self.ahead_s = None

@@ -45,6 +45,8 @@ class _Fleet(Router):
         self.pair.queues.define(whole)
         self.away = False
         """Shard 0 does not answer."""
+        self.asked = 0
+        """Questions to the shard of the closed part."""
         self.is_led = True
         """Somebody leads it all the same, as far as the gateway knows."""
         self.now(0).submit(self._send_of(whole, "first"))
@@ -70,6 +72,7 @@ class _Fleet(Router):
 
     @override
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        self.asked += request.queue.shard == 0
         (answer,) = (
             [ServiceUnavailable()]
             if self.away and request.queue.shard == 0
@@ -139,6 +142,25 @@ async def test_a_part_is_asked_as_long_as_somebody_leads_it(is_led: bool) -> Non
     await pass_time(3_600)
 
     assert isinstance(await fleet.send("second"), ServiceUnavailable)
+
+
+@virtual
+async def test_that_ids_are_over_holds_for_this_part_not_for_another_one_with_its_id() -> None:
+    """etcd was restored, and gave the id again."""
+    fleet = _Fleet()
+    await fleet.send("second")  # the part closes
+    await pass_time(3_600)
+    await fleet.send("third")
+    asked = fleet.asked
+    await fleet.send("fourth")
+    assert fleet.asked == asked, "its ids are over"
+
+    opened, closed = fleet.queue.parts
+    closed = msgspec.structs.replace(closed, drains_since_ms=START_MS + 3_600_000)
+    fleet.queue = msgspec.structs.replace(fleet.queue, parts=(opened, closed))
+    await fleet.send("fifth")
+
+    assert fleet.asked == asked + 1
 
 
 class _Behind(_Fleet):

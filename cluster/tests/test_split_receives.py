@@ -196,6 +196,29 @@ async def test_a_long_receive_gets_what_comes_to_any_part_at_once() -> None:
 
 
 @virtual
+async def test_new_parts_are_asked_at_once_also_if_a_restored_etcd_gave_their_version_before() -> (
+    None
+):
+    parts = Parts(2)
+    receiver = Receiver(parts)
+    receiver.begin(wait_s=5)
+    await asyncio.sleep(0.5)
+    asked = len(parts.asked)
+    assert parts.queue is not None
+    receiver.receives.notice(parts.queue)
+    await asyncio.sleep(0)
+    assert len(parts.asked) == asked
+
+    later = Part(32, 3, 2)
+    parts.messages[3] = 0
+    parts.queue = msgspec.structs.replace(parts.queue, parts=(*parts.queue.parts, later))
+    receiver.receives.notice(parts.queue)
+    await asyncio.sleep(0)
+
+    assert [queue_id for _, queue_id, _ in parts.asked[asked:]] == [3]
+
+
+@virtual
 async def test_long_receives_get_one_message_each_the_longest_waiting_first() -> None:
     receiver = Receiver(Parts(2))
     for wait_s in (5, 6, 7):

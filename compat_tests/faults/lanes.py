@@ -231,7 +231,8 @@ def _ask_to_restore(url: str, credentials: Credentials, name: str) -> Outcome:
         status, found = ask(url, credentials, "deleted-queues")
         if status != 200:
             return Outcome.UNKNOWN
-        numbers = [each["queue_id"] for each in found if each["name"] == name]
+        kept = [each for each in found if each["name"] == name and not each["restoring"]]
+        numbers = [each["queue_id"] for each in kept]
         if not numbers:
             return Outcome.REFUSED
         status, _ = ask(url, credentials, f"deleted-queues/{numbers[0]}/restore", {})

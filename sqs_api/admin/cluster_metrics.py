@@ -26,6 +26,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
         lambda report: float(report.has_no_good_copy),
     ),
     (
+        "replica_conflicts",
+        "1 while the copy has acknowledged Entries that the others lost; it counts no more.",
+        lambda report: float(bool(report.conflict)),
+    ),
+    (
         "replica_counts",
         "1 if the copy is a voter.",
         lambda report: float(report.is_voter),

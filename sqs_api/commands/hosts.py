@@ -91,6 +91,7 @@ def _shard_lines(shard: dict[str, Any]) -> list[tuple[str, ...]]:
     for copy in shard["replicas"]:
         role = copy["role"] if copy["is_voter"] else f"{copy['role']}, does not count yet"
         role = f"{role}, damaged" if copy["damage"] else role
+        role = f"{role}, in conflict" if copy["conflict"] else role
         lag = "needs a checkpoint" if copy["needs_checkpoint"] else str(copy["behind"])
         lines.append((number, term, copy["host"], role, lag))
     reached = {copy["host"] for copy in shard["replicas"]}
@@ -212,6 +213,8 @@ def _that_do_not_count(host: str, status: dict[str, Any]) -> list[str]:
 
 def _why_not(copy: dict[str, Any]) -> str:
     """The reason why a copy does not count; empty if it does."""
+    if copy["conflict"]:
+        return "its copy has entries that the others lost, see `holdfast cluster status`"
     if copy["damage"]:
         return "its copy is damaged and fetches sound rows"
     if copy["needs_checkpoint"]:

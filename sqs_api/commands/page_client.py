@@ -58,12 +58,13 @@ class AdminClient:
         """Restore the latest deleted or purged queue of that name; an account or region of None is
         any, if only one has it.
 
-        Returns it in the form of `deleted_queues`. Has no time limit.
+        Returns it in the form of `deleted_queues`, with the messages that follow as `left`.
         """
         named = [
             deleted
             for deleted in self.deleted_queues()
             if deleted["name"] == name
+            and not deleted["restoring"]
             and account in (None, deleted["account"])
             and region in (None, deleted["region"])
         ]
@@ -75,15 +76,22 @@ class AdminClient:
                 f"several queues {name} can be restored: of {', '.join(places)}; "
                 "say which with --account and --region"
             )
-        self.ask("POST", f"deleted-queues/{named[0]['queue_id']}/restore", answer_s=None)
-        return named[0]
+        kept = named[0]
+        self.ask("POST", f"deleted-queues/{kept['queue_id']}/restore", answer_s=None)
+        of_it = ("account", "region", "name", "deleted_at_ms")
+        left = [
+            each["messages"]
+            for each in self.deleted_queues()
+            if each["restoring"] and all(each[part] == kept[part] for part in of_it)
+        ]
+        return kept | {"left": sum(left)}
 
     def deleted_queues(self) -> list[dict[str, Any]]:
         """The deleted and purged queues that are kept, the latest first: `queue_id`, `account`,
         `region`, `name`, `purged`, `messages`, `dead_letters`, `deleted_at_ms`,
-        `restorable_until_ms`, `obstacle`."""
+        `restorable_until_ms`, `obstacle`, `restoring`."""
         names = ("queue_id", "account", "region", "name", "purged", "messages", "dead_letters")
-        rest = ("deleted_at_ms", "restorable_until_ms", "obstacle")
+        rest = ("deleted_at_ms", "restorable_until_ms", "obstacle", "restoring")
         found = self.ask("GET", "deleted-queues")
         if not isinstance(found, list):
             raise self._not_ours()

@@ -50,6 +50,8 @@ def restore_queue(
     what = f"{kept['messages']} messages of {name}" if kept["purged"] else name
     where = f"of account {kept['account']} in {kept['region']}"
     click.echo(f"restored {what} {where}{_rescued(kept)}")
+    if kept["left"]:
+        click.echo(f"{kept['left']} of them follow; `holdfast restore-queue --list` shows how many")
 
 
 def _line(kept: dict[str, Any]) -> str:
@@ -58,6 +60,7 @@ def _line(kept: dict[str, Any]) -> str:
     place = f"account {kept['account']} in {kept['region']}"
     messages = f"{kept['messages']} messages{_rescued(kept)}"
     lasts = f"until {until}" if kept["obstacle"] is None else "cannot be restored"
+    lasts = "left to be restored" if kept["restoring"] else lasts
     reason = "" if kept["obstacle"] is None else f": {kept['obstacle']}"
     return f"{kept['name']}  {how} {at}, {messages}, {lasts}, {place}{reason}"
 

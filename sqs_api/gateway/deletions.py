@@ -29,9 +29,9 @@ from visibility.contract.outcomes import Progress
 from visibility.rules.kept_queues import DropQueue, RestoreMessages
 from visibility.rules.on_delete import MoveDeleted
 
+ANSWER_S = 2.0
+"""A restore is answered after this time; what is left then follows."""
 _LOOK_S = 0.05
-_LOOKS = 40
-"""A restore waits so often for another host: messages in flight follow after their leases."""
 _SOON_MS = 1_000
 """A longer pause ends the work on a queue until a later look."""
 _LOOK_AGAIN_S = 60.0
@@ -93,6 +93,10 @@ class Deletions:
         """The queues that can be restored now, the latest deleted first."""
         return self._catalog.restorable_queues()
 
+    def restoring(self) -> list[KeptQueue]:
+        """The purged queues, or parts of them, whose messages are being put back."""
+        return self._catalog.kept.in_state(KeptState.RESTORING)
+
     def messages(self, restorable: list[KeptQueue]) -> list[int]:
         """Messages that restoring each of these queues would bring back."""
         return self._summed(restorable, lambda report: report.stored)
@@ -117,7 +121,8 @@ class Deletions:
         """Restore a deleted queue, or the messages of a purged one; continues if the caller is
         cancelled.
 
-        Returns the queue that has the messages now. Messages in flight follow after their leases.
+        Returns the queue that has the messages, or gets them, see `restoring`: those in flight
+        follow after their leases, and the rest if moving them takes long.
         Raises QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
         """
         return await asyncio.shield(self._task(self._restore(queue_id)))
@@ -138,16 +143,18 @@ class Deletions:
         return queue
 
     async def _restore_part(self, purged: QueueDefinition) -> None:
-        """Move the messages of one part, or of an unsplit queue, that are not in flight."""
+        """Move the messages of one part, or of an unsplit queue, that are not in flight, in the
+        background if it takes long."""
         if self._router.is_led_elsewhere(purged.shard):
             await self._restored_elsewhere(purged.queue_id)
         else:
             work = partial(self._restore_messages, waits=False)
-            await self._undisturbed(purged.queue_id, work)
+            moving = self._task(self._undisturbed(purged.queue_id, work))
+            await asyncio.wait([moving], timeout=ANSWER_S)
 
     async def _restored_elsewhere(self, queue_id: int) -> None:
         """Wait a little for the host that leads the shard, which sees that there is work."""
-        for _ in range(_LOOKS):
+        for _ in range(round(ANSWER_S / _LOOK_S)):
             kept = self._catalog.kept.get(queue_id)
             if kept is None or kept.state is not KeptState.RESTORING:
                 return

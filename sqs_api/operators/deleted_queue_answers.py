@@ -55,7 +55,8 @@ class ShownQueueId(TypedDict):
 
 class RestorableQueue(ShownQueueId):
     """A deleted queue, or the messages of a purged one; `dead_letters` of them are in its
-    dead-letter queue. `obstacle` is the reason if it can never be restored."""
+    dead-letter queue. `obstacle` is the reason if it can never be restored. `restoring`: its
+    messages are being put back, and these are left."""
 
     purged: bool
     messages: int
@@ -63,6 +64,7 @@ class RestorableQueue(ShownQueueId):
     deleted_at_ms: int
     restorable_until_ms: int
     obstacle: str | None
+    restoring: bool
 
 
 class KeptQueue(msgspec.Struct, forbid_unknown_fields=True):
@@ -72,15 +74,19 @@ class KeptQueue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RestoredQueue(TypedDict):
-    """The name of the queue that has the messages now."""
+    """The name of the queue that has the messages now, or gets them if it is not `complete`: see
+    the list."""
 
     restored: str
+    complete: bool
 
 
 async def list_deleted_queues(context: OperatorContext, asked: Asked) -> list[RestorableQueue]:
-    """List the deleted and purged queues whose messages are kept, the latest first."""
+    """List the deleted and purged queues whose messages are kept, the latest first; those that are
+    being restored come before."""
     deletions = context.deletions
-    restorable = deletions.all()
+    restoring = deletions.restoring()
+    restorable = [*restoring, *deletions.all()]
     return [
         {
             **_shown(kept.queue),
@@ -90,6 +96,7 @@ async def list_deleted_queues(context: OperatorContext, asked: Asked) -> list[Re
             "deleted_at_ms": kept.deleted_at_ms,
             "restorable_until_ms": deletions.restorable_until_ms(kept),
             "obstacle": kept.obstacle,
+            "restoring": kept in restoring,
         }
         for kept, messages, rescued in zip(
             restorable, deletions.messages(restorable), deletions.rescued(restorable), strict=True
@@ -107,7 +114,8 @@ def _merged(answers: Mapping[str, Any], leads: Leads) -> Any:
         for queue in said:
             known = counts.setdefault(queue["queue_id"], dict.fromkeys(_COUNTS, 0))
             known.update({name: max(queue[name], known[name]) for name in _COUNTS})
-    return [queue | counts[queue["queue_id"]] for queue in listed]
+    # Hosts of the version before say nothing of those that are being restored.
+    return [{"restoring": False} | queue | counts[queue["queue_id"]] for queue in listed]
 
 
 async def restore_queue(context: OperatorContext, asked: Asked, kept: KeptQueue) -> RestoredQueue:
@@ -115,7 +123,9 @@ async def restore_queue(context: OperatorContext, asked: Asked, kept: KeptQueue)
     asked.noted["queue_id"] = kept.queue_id
     queue = await context.deletions.restore(kept.queue_id)
     asked.noted["restored"] = queue.arn
-    return {"restored": queue.name}
+    restoring = context.deletions.restoring()
+    complete = all(each.queue.arn != queue.arn for each in restoring)
+    return {"restored": queue.name, "complete": complete}
 
 
 async def restore_deleted_queue(context: OperatorContext, asked: Asked) -> ShownQueueId:

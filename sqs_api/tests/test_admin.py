@@ -176,6 +176,7 @@ async def test_deleted_queue_is_restored_with_its_messages(keeping: Service) -> 
     assert (deleted.pop("purged"), deleted.pop("messages")) == (False, 1)
     assert deleted.pop("dead_letters") == 0
     assert deleted.pop("obstacle") is None
+    assert not deleted.pop("restoring")
     assert abs(deleted.pop("deleted_at_ms") - now_ms) < 60_000
     assert abs(deleted.pop("restorable_until_ms") - now_ms - HOUR_MS) < 60_000
     assert (deleted, restored.status, restored.json) == (name, 200, name)

@@ -22,6 +22,7 @@ from sqs_api.tests.commands import Said, run
 from sqs_api.tests.operator_client import add_user, keys_of
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until
+from visibility.tests import prepared
 
 REGION = "us-east-1"
 PLACES = (("1" * 12, REGION), ("2" * 12, "eu-west-1"), ("2" * 12, REGION))
@@ -74,6 +75,24 @@ async def test_the_latest_of_several_deletions_in_one_place_is_undone(data: Path
 
     assert said.status == 0
     assert [each["queue_id"] == latest for each in left] == [False]
+
+
+async def test_what_follows_of_a_purge_that_is_undone_is_counted(data: Path) -> None:
+    async with serving(data, restore_deleted_s=1000) as served:
+        catalog, router = served.node.owner.catalog, served.node.shards.router
+        queue = await catalog.create_queue((*PLACES[0], "q"), {}, {})
+        for body in ("in flight", "there"):
+            await router.ask(prepared.send(queue, body))
+        await router.ask(prepared.receive(queue))
+        await served.node.owner.deletions.purge(queue)
+        said = await _run("restore-queue", "q", "--data", data)
+        listed = await _run("restore-queue", "--list", "--data", data)
+        again = await _run("restore-queue", "q", "--data", data)
+
+    follows = "1 of them follow; `holdfast restore-queue --list` shows how many"
+    assert said.out == f"restored 2 messages of q of account {'1' * 12} in {REGION}\n{follows}\n"
+    assert ", 1 messages, left to be restored, " in listed.out
+    assert again == Said(2, "", "no deleted queue q can be restored")
 
 
 # -- answers ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ def _report(
     damage: str = "",
     *,
     has_no_good_copy: bool = False,
+    conflict: str = "",
     applied: int = 9,
     role: str = "follower",
     peers: Sequence[PeerReport] = (),
@@ -29,6 +30,7 @@ def _report(
         damage=damage,
         has_no_good_copy=has_no_good_copy,
         peers=list(peers),
+        conflict=conflict,
     )
 
 
@@ -42,7 +44,8 @@ def _values(*reports: ReplicaReport) -> dict[str, list[float]]:
 
 
 def test_each_copy_says_if_it_is_damaged_and_what_it_lacks() -> None:
-    found = _values(_report(), _report("a row"), _report(has_no_good_copy=True, applied=4))
+    lacking = _report(has_no_good_copy=True, applied=4, conflict="up to 9")
+    found = _values(_report(), _report("a row"), lacking)
 
     assert {name: found[name] for name in found if not name.startswith("holdfast_peer")} == {
         "leads": [0, 0, 0],
@@ -51,6 +54,7 @@ def test_each_copy_says_if_it_is_damaged_and_what_it_lacks() -> None:
         "fetches_checkpoint": [0, 0, 0],
         "damaged": [0, 1, 0],
         "no_good_copy": [0, 0, 1],
+        "conflicts": [0, 0, 1],
         "counts": [1, 1, 1],
         "unapplied_entries": [0, 0, 5],
     }

@@ -18,6 +18,7 @@ from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.rules.kept_queues import RestoreMessages
 from visibility.state.waiters import Ticket
 from visibility.tests import prepared
 
@@ -144,6 +145,34 @@ async def test_a_purged_queue_is_empty_and_can_have_its_messages_back(kept: Kept
     await kept.deletions.settle()
     assert list(kept.catalog.kept) == []
     assert list(kept.shard.counters()) == [restored.queue_id]
+
+
+async def test_a_restore_that_takes_long_is_answered_and_goes_on(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy would not wait until millions of messages were moved."""
+    monkeypatch.setattr("sqs_api.gateway.deletions.ANSWER_S", 0.01)
+    await kept.make()
+    await kept.purge()
+    (purged,) = kept.deletions.all()
+    may_go_on, ask_here = asyncio.Event(), kept.router.ask_here
+
+    async def held(request: Request) -> Answer:
+        if isinstance(request.operation, RestoreMessages):
+            await may_go_on.wait()
+        return await ask_here(request)
+
+    kept.router.ask_here = held  # type: ignore[method-assign]
+    restored = await kept.deletions.restore(purged.queue.queue_id)
+
+    assert restored == kept.queue()
+    assert not kept.deletions.all()
+    assert [each.queue for each in kept.deletions.restoring()] == [purged.queue]
+    assert kept.deletions.messages(kept.deletions.restoring()) == [1]
+    may_go_on.set()
+    await kept.deletions.settle()
+    assert not kept.deletions.restoring()
+    assert await kept.received() == ["x"]
 
 
 async def test_a_purge_is_final_when_its_window_is_over(kept: Kept) -> None:

@@ -19,8 +19,8 @@ STILL = "host b, removed, still counts; its leader, host a, goes on"
 
 
 def _copy(host: str, role: str = "follower", **changes: object) -> dict[str, Any]:
-    copy = {"host": host, "role": role, "is_voter": True, "damage": "", "needs_checkpoint": False}
-    return copy | changes
+    sound = {"is_voter": True, "damage": "", "conflict": "", "needs_checkpoint": False}
+    return {"host": host, "role": role} | sound | changes
 
 
 def _status(*copies: dict[str, Any], change: str = "", reached: bool = True) -> dict[str, Any]:

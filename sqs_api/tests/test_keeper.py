@@ -48,6 +48,7 @@ class _Workers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.given: list[tuple[int, _Worker]] = []
+        self.hang_at_start = False
         monkeypatch.setattr(WorkerProcess, "begin", self._begin)
         begun = [asyncio.ensure_future(self._begin()) for _ in range(3)]
         self.keeper = Keeper(begun, self._give, worker_name, lambda: None)
@@ -57,7 +58,9 @@ class _Workers:
 
     def _give(self, worker: WorkerProcess, number: int) -> None:
         given = cast(_Worker, worker)
-        given.ready.set()
+        given.stands_still = self.hang_at_start
+        if not self.hang_at_start:
+            given.ready.set()
         self.given.append((number, given))
 
     async def begin(self) -> list[_Worker]:
@@ -97,3 +100,25 @@ async def test_a_worker_that_goes_on_in_time_is_left_alone(monkeypatch: pytest.M
 
     assert first.process.returncode is None
     assert len(workers.given) == 2
+
+
+@virtual
+async def test_a_worker_that_hangs_at_its_start_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has longer: some of a start is done in one go."""
+    workers = _Workers(monkeypatch)
+    _, second = await workers.begin()
+    await asyncio.sleep(10)
+
+    workers.hang_at_start = True
+    second.process.kill()
+    await asyncio.sleep(100)
+    assert [number for number, _ in workers.given] == [0, 1, 1]
+    workers.hang_at_start = False
+    await asyncio.sleep(220)
+
+    assert [number for number, _ in workers.given] == [0, 1, 1, 1]
+    assert workers.given[2][1].process.returncode == -9
+    await asyncio.sleep(1000)
+    assert len(workers.given) == 4

@@ -28,6 +28,8 @@ _STEADY_S = 5.0
 _PAUSE_S, _PAUSE_MAX_S = 0.2, 5.0
 _LOOK_S, _SILENT_LOOKS = 5.0, 6
 """A worker that has not answered in so many looks, one after the other, is ended."""
+_STARTING_LOOKS = 60
+"""The same for one that starts: it reads its code and all queues in one go each."""
 
 
 class WorkerRefused(Exception):
@@ -124,9 +126,8 @@ class Keeper:
 
     async def _watch(self, number: int, worker: WorkerProcess) -> None:
         """End the worker if it stands still."""
-        await worker.ready.wait()
         silent = 0
-        while silent < _SILENT_LOOKS:
+        while silent < (_SILENT_LOOKS if worker.ready.is_set() else _STARTING_LOOKS):
             worker.ask()
             await asyncio.sleep(_LOOK_S)
             silent = silent + 1 if worker.is_silent else 0
@@ -134,7 +135,7 @@ class Keeper:
             "worker_stands_still",
             worker=number,
             pid=worker.process.pid,
-            means=f"it answered nothing for {_LOOK_S * _SILENT_LOOKS:g} s and is replaced",
+            means=f"it answered nothing for {_LOOK_S * silent:g} s and is replaced",
             action="none if it happens once; else tell us what it did",
         )
         with suppress(ProcessLookupError):

@@ -85,6 +85,8 @@ class _Connecting(asyncio.Protocol):
 class PairNetwork(Network):
     """See `Network`. Belongs to the event loop's thread."""
 
+    is_between_workers = True
+
     def __init__(
         self,
         descriptors: socket.socket,

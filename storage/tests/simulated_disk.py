@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -139,6 +140,16 @@ class SimulatedDisk:
             file.content = bytearray(file.durable)
             file.dirty.clear()
             file.dropped.clear()
+
+    def copied(self) -> dict[Path, SimulatedFile]:
+        """A copy of all files, as a backup of the volume has it."""
+        return {path: deepcopy(file) for path, file in self._files.items()}
+
+    def put_back(self, copy: Mapping[Path, SimulatedFile]) -> None:
+        """Replace all files by those of a copy, while no process runs."""
+        assert not self._handles
+        self._files = {path: deepcopy(file) for path, file in copy.items()}
+        self._durable_names = dict(self._files)
 
     def file(self, path: Path) -> SimulatedFile:
         """A file, to look into or to damage."""

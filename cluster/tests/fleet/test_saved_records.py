@@ -125,6 +125,42 @@ async def test_records_are_read_from_the_table_and_watched_from_there(tmp_path: 
     await world.close()
 
 
+@pytest.mark.parametrize("more", [0, 2])
+def test_an_etcd_of_another_past_that_got_as_far_is_noticed(tmp_path: Path, more: int) -> None:
+    """It was restored while the gateway was down, and has the table's revision again."""
+
+    @virtual
+    async def run() -> None:
+        world, other = SimulatedWorld(), SimulatedWorld()
+        root, restored = world.all.host(name="g"), other.all.host(name="g")
+        await root.commit(Transaction({}, {"a/1": b"one", "a/2": b"two", "a/3": b"three"}))
+        records = saved(root, tmp_path)
+        table = await begun(records.below(A))
+        await records.save()
+        await restored.commit(Transaction({}, {"a/1": b"one", "a/2": b"another"}))
+        for number in range(more):
+            await restored.commit(Transaction({}, {f"b/{number}": b"elsewhere"}))
+
+        silent = Silent(restored)
+        part = saved(silent, tmp_path).below(A)
+        found = await part.read_all()
+        assert isinstance(found, Snapshot)
+        heard: list[Change] = []
+        await part.watch(found, heard.append)
+        silent.back()
+        await asyncio.sleep(5)
+
+        assert heard[0].records == {"2": b"another", "3": None}
+        assert heard[0].revision >= table.revision
+        await restored.commit(Transaction({}, {"a/2": b"later"}))
+        await asyncio.sleep(1)
+        assert heard[-1].records == {"2": b"later"}
+        for each in (world, other):
+            await each.close()
+
+    run()
+
+
 @pytest.mark.parametrize("damage", ["bit", "end", "other fleet", "none"])
 def test_without_a_sound_table_there_is_no_start(tmp_path: Path, damage: str) -> None:
     @virtual

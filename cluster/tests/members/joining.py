@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import TypeVar
 
 import pytest
 
@@ -21,9 +22,14 @@ from cluster.tests.simulated_etcd import SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire
 from cluster.tests.virtual_time import LoopClock
 
+T = TypeVar("T")
 FOUNDERS = ("a", "b", "c")
 SHARDS = 3
 TTL_S = 3
+
+
+async def _at_once(work: Callable[[], T]) -> T:
+    return work()
 
 
 class World:
@@ -97,6 +103,7 @@ class Host:
             save=self._save,
             replica_ids=self._replica_ids,
             on_removed=self._removed,
+            in_thread=_at_once,
         )
         self._folders, self._folder = world.folders, folder
         self._is_disk_full = is_disk_full
@@ -107,6 +114,9 @@ class Host:
         if self._is_running:
             raise OSError("its replicas have the files open")
         return [f"{self._folder}-{shard}" for shard in shards]
+
+    def fill_disk(self) -> None:
+        self._is_disk_full = True
 
     def _save(self, identity: Identity) -> None:
         if self._is_disk_full:

@@ -16,6 +16,7 @@ from cluster.members.host_folder import MEMBER_FILE, open_identity, save_identit
 from cluster.members.leader_view import LeaderView
 from cluster.members.member_operations import remove, set_drained
 from cluster.members.member_records import Identity, MembershipRefused, parse_address
+from cluster.members.membership import COUNT_S
 from cluster.peers.peer_settings import Address
 from cluster.replication.leadership import TermRecord
 from cluster.tests.coordinations import Hosts, until
@@ -259,10 +260,41 @@ async def test_an_older_copy_of_a_folder_is_refused() -> None:
     reason = await world.host("c").refused()
 
     assert reason == (
-        "this folder is an older copy of that of host c: it knows 1 of 2 starts, and would count "
-        "for what it lacks. Put the later one there, or start with an empty folder"
+        "this folder is an older copy of that of host c (state 1, the host was at 2): it lacks "
+        "what that acknowledged since. Put the later one there, or start with an empty folder "
+        "while the other hosts have theirs. If such copies are all that is left, see the runbook, "
+        "Replacing a disk"
     )
     world.folders["c"] = later
+    await world.host("c").join()
+    await world.close()
+
+
+@virtual
+async def test_a_copy_that_was_made_since_the_last_start_is_refused_soon() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    older = world.folders["c"]
+    await asyncio.sleep(COUNT_S + 1)
+    await hosts[2].crash()
+    later, world.folders["c"] = world.folders["c"], older
+
+    assert "(state 1, the host was at 2)" in await world.host("c").refused()
+
+    world.folders["c"] = later
+    await world.host("c").join()
+    assert not any(host.is_removed for host in hosts)
+    await world.close()
+
+
+@virtual
+async def test_what_the_disk_does_not_take_counts_nowhere_while_a_host_runs() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    hosts[2].fill_disk()
+    await asyncio.sleep(2 * COUNT_S + 1)
+    await hosts[2].crash()
+
     await world.host("c").join()
     await world.close()
 

@@ -104,6 +104,12 @@ FIRST, _, _ = WELL.etcd
             "the copy of shard 0 on host c is damaged and fetches sound rows: row 7",
         ),
         (
+            _copies(conflict="up to 9"),
+            "the copy of shard 0 on host c has acknowledged entries that the others lost (up to "
+            "9), and counts no more: keep a copy of c's data folder, then start it with "
+            "an empty one",
+        ),
+        (
             _copies(needs_checkpoint=True),
             "the copy of shard 0 on host c is too far behind for the log and fetches a checkpoint",
         ),

@@ -66,6 +66,8 @@ class SimulatedNetwork:
 class HostNetwork:
     """One host's `Network`."""
 
+    is_between_workers = False
+
     def __init__(self, network: SimulatedNetwork, host: str) -> None:
         self.whole = network
         self._host = host

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
 from cluster.peers.link import ChannelService
+from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_settings import Channel
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
@@ -56,3 +58,24 @@ async def test_a_refusal_is_said_once() -> None:
 
     refused = [line["peer"] for line in logs if line["event"] == "peer_refused"]
     assert sorted(refused) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("host", "peer", "is_between_workers", "action"),
+    [
+        ("a", "b", False, "start that host"),
+        ("a.worker-2", "b.worker-3", False, "start that host"),
+        ("a.worker-2", "a", False, "the service replaces it"),
+        ("a", "a.worker-2", False, "the service replaces it"),
+        ("worker-0", "worker-1", True, "the service replaces it"),
+    ],
+)
+def test_nobody_is_told_to_start_a_worker(
+    host: str, peer: str, is_between_workers: bool, action: str
+) -> None:
+    with capture_logs() as logs:
+        PeerLog(host, is_between_workers=is_between_workers).failed(peer, "refused")
+
+    (line,) = logs
+    assert line["event"] == "peer_unreachable"
+    assert action in line["action"]

@@ -187,11 +187,12 @@ def forget_the_log_above_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
         keep: int | None,
         *,
         rows_replaced: bool,
+        lost: str,
     ) -> None:
         with pytest.MonkeyPatch.context() as inner:
             if rows_replaced:
                 inner.setattr("cluster.replication.journal_files.read_log", mismatch)
-            open_files(self, promises, applied, keep, rows_replaced=rows_replaced)
+            open_files(self, promises, applied, keep, rows_replaced=rows_replaced, lost=lost)
 
     patch.setattr(Journal, "_open", open_over)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.replication import Role
 from cluster.replication.replica_messages import Append, Heartbeat, Message
@@ -266,6 +268,101 @@ async def test_a_new_disk_under_an_old_name_does_not_count(stage: Stage) -> None
     assert record is not None
     assert record.voters[b.id_on_disk()] == b.name
     assert len(record.voters) == 3
+
+
+@pytest.mark.parametrize("is_of_an_older_term", [False, True])
+def test_an_older_copy_does_not_count_for_what_it_acknowledged(is_of_an_older_term: bool) -> None:
+    """Rule 22: A and B hold Entries, C lags behind; B gets an older copy of its folder; A dies."""
+
+    @staged
+    async def story(stage: Stage) -> None:
+        a = await stage.leader()
+        b, c = stage.others(a)
+        await stage.settled()
+        copy, flushed = b.disk.copied(), b.flushed
+        if is_of_an_older_term:
+            a.crash(is_power_loss=False)
+            stage.only(a)
+            a.start()
+            assert await stage.leader() is a
+            stage.heal()
+            await stage.settled()
+        served = len(stage.record.served)
+        stage.cut_off(c)
+        assert await stage.sent(a, 3)
+        b.crash(is_power_loss=False)
+        b.disk.put_back(copy)
+        b.flushed = flushed
+        b.start()
+        stage.drop(lambda sender, to, message: to == b.name and isinstance(message, Append))
+        await asyncio.sleep(2)
+        a.crash(is_power_loss=True)
+        stage.heal()
+        await asyncio.sleep(30)
+
+        assert len(stage.record.served) == served, "B and C elected"
+        a.start()
+        await stage.settled()
+
+    story()
+
+
+@pytest.mark.parametrize("later", [2, 12])
+def test_entries_that_only_one_host_still_has_are_named_and_kept(later: int) -> None:
+    """B gets an older copy of its folder while A is away, so no host can tell what it lacks. The
+    new leader's log may be shorter than A's, or longer."""
+    staged(partial(_lost_by_a_copy, later=later))()
+
+
+async def _lost_by_a_copy(stage: Stage, later: int) -> None:
+    a = await stage.leader()
+    b, c = stage.others(a)
+    await stage.settled()
+    copy, flushed = b.disk.copied(), b.flushed
+    stage.cut_off(c)
+    assert await stage.sent(a, 4)
+    await stage.until(lambda: b.applied == a.applied)
+    a.crash(is_power_loss=False)
+    b.crash(is_power_loss=False)
+    b.disk.put_back(copy)
+    b.flushed = flushed
+    b.start()
+    stage.heal()
+    other = await stage.leader()
+    await stage.sent(other, later)
+    last = last_index(other)
+    shipped: list[int] = []
+
+    def count(sender: str, to: str, message: Message) -> bool:
+        if to == a.name and isinstance(message, Append):
+            shipped.append(len(message.records))
+        return False
+
+    with capture_logs() as logs:
+        a.start()
+        await asyncio.sleep(5)
+        stage.drop(count)
+        await asyncio.sleep(5)
+        assert sum(shipped) == 0, "the leader sends no Entries that are not taken"
+        stage.only(a)
+        other.crash(is_power_loss=False)
+        await asyncio.sleep(20)
+
+    assert a.replica is not None
+    assert a.replica.conflict == f"up to {last_index(a)}"
+    assert last_index(a) >= 5, "what it knows to be committed is kept for the operator"
+    assert [line["entries"] for line in logs if line["log_level"] == "error"] == [
+        a.replica.conflict
+    ]
+    assert not any(host.serves for host in stage.hosts.values()), "it does not lead"
+    stage.heal()
+    other.start()
+    a.crash(is_power_loss=False)
+    a.replace_disk()
+    a.start()
+    await stage.settled()
+    assert last_index(a) > last
+    stage.record.findings.clear()  # they name what was lost
 
 
 @staged

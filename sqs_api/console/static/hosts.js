@@ -122,6 +122,7 @@ function drawn({ hosts, shards }) {
 export function placeOf({ voters, replicas, leader }, host) {
   const copy = replicas.find((each) => each.host === host);
   if (!copy) return voters.includes(host) ? ["away", "not reached"] : ["", ""];
+  if (copy.conflict) return ["away", "in conflict"];
   if (copy.damage) return ["away", "damaged"];
   if (host === leader) return ["leads", "leads"];
   if (copy.needs_checkpoint) return ["lags", "is copied anew"];
@@ -136,7 +137,8 @@ function copyRows(shard) {
     ...shard.replicas.map((copy) => row(COPIES, [
       shard.shard,
       copy.host,
-      [copy.role, !copy.is_voter && ", does not count yet", copy.damage && ", damaged"],
+      [copy.role, !copy.is_voter && ", does not count yet", copy.damage && ", damaged",
+        copy.conflict && ", in conflict"],
       copy.needs_checkpoint ? "needs a checkpoint" : count(copy.behind),
       shard.term,
     ])),

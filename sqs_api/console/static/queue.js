@@ -100,8 +100,9 @@ function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: u
   if (obstacle) return el("p", { class: "notice" }, el("span", {}, "Purged at ", time(at), `. ${obstacle}`));
   const undo = async () => {
     try {
-      await post("deleted-queues/restore", { queue_id: id });
-      notice(`The messages are back in ${queue.name}. Those in flight follow.`);
+      const { complete } = await post("deleted-queues/restore", { queue_id: id });
+      notice(complete ? `The messages are back in ${queue.name}.`
+        : `The messages come back to ${queue.name}; the list of queues shows how many are left.`);
       await read();
     } catch (error) {
       fail(error);

@@ -18,7 +18,8 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
     show: (queues) => queues.length > 0 && [
       el("h2", {}, "Recently deleted"),
       table(COLUMNS, queues.map(deletedRow), "Recently deleted"),
-      may.includes("holdfast:RestoreQueue") && command(...new Set(queues.map(({ name }) => commands.restoreQueue(name)))),
+      may.includes("holdfast:RestoreQueue")
+        && command(...new Set(queues.filter(({ restoring }) => !restoring).map(({ name }) => commands.restoreQueue(name)))),
     ],
     signal,
     fail,
@@ -31,8 +32,9 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
       [count(queue.messages), queue.dead_letters > 0 && el("span", { class: "hint" },
         ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
       time(queue.deleted_at_ms),
-      queue.obstacle ? "never" : span((queue.restorable_until_ms - nowMs()) / 1000),
-      queue.obstacle ? el("span", { class: "hint" }, queue.obstacle)
+      queue.restoring ? "coming back" : queue.obstacle ? "never" : span((queue.restorable_until_ms - nowMs()) / 1000),
+      queue.restoring ? el("span", { class: "hint" }, "These are left.")
+        : queue.obstacle ? el("span", { class: "hint" }, queue.obstacle)
         : may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
         { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
     ], { "data-key": String(queue.queue_id) });
@@ -40,9 +42,10 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
 
   async function restore({ queue_id: id, name, dead_letters: left }) {
     try {
-      await post("deleted-queues/restore", { queue_id: id });
+      const { complete } = await post("deleted-queues/restore", { queue_id: id });
       const others = left > 0 ? ` ${count(left)} are in its dead-letter queue.` : "";
-      notice(`${name} has its messages back. Those in flight follow.${others}`);
+      notice(complete ? `${name} has its messages back.${others}`
+        : `${name} gets its messages back; what is left shows here.${others}`);
       await Promise.all([list.read(), restored()]);
     } catch (error) {
       fail(error);

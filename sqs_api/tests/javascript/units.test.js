@@ -552,6 +552,7 @@ cases("placeOf", ([host, more]) => placeOf({ voters: ["a", "b", "c"], leader: "a
   [["b", { behind: 1200 }], "lags: 1,200 behind"],
   [["b", { needs_checkpoint: true }], "lags: is copied anew"],
   [["b", { damage: "log" }], "away: damaged"],
+  [["b", { conflict: "up to 9" }], "away: in conflict"],
   [["b", { is_voter: false }], "follows: does not count yet"],
   [["c", {}], "away: not reached"],
   [["d", {}], ": "],
