@@ -22,14 +22,14 @@ from typing_extensions import override
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
-"""Files of the jobs that start Spark in other processes."""
+NOT_SHARING = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
+"""Files of the jobs that do not use the one Spark: they start processes and wait for them."""
 _WAITING = ("spark_jobs", "compat_tests")
 _BEHIND = 5
 """Niceness of processes that compute: time-outs of the other tests do not pass meanwhile."""
 FIRST = (
     "compat_tests/test_faults.py",
-    OWN_SPARK[0],
+    NOT_SHARING[0],
     "spark_jobs/",
     "compat_tests/test_policies.py",
     "compat_tests/test_console_jobs.py",
@@ -207,7 +207,7 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
 def runs_together(nodeid: str) -> str:
     """The name of the tests that run in one process with this one."""
     file = nodeid.partition("::")[0]
-    shares_spark = file.startswith("spark_jobs/") and file not in OWN_SPARK
+    shares_spark = file.startswith("spark_jobs/") and file not in NOT_SHARING
     return "spark_jobs/" if shares_spark else file
 
 

@@ -14,7 +14,7 @@ from pytest_rerunfailures import StatusDB
 
 from compat_tests.distribution import (
     FIRST,
-    OWN_SPARK,
+    NOT_SHARING,
     ByKind,
     _rank,
     pytest_collection,
@@ -27,13 +27,13 @@ CHECKOUT = Path(__file__).parent.parent
 
 
 def test_named_files_exist() -> None:
-    assert [name for name in (*FIRST, *OWN_SPARK) if not (CHECKOUT / name).exists()] == []
+    assert [name for name in (*FIRST, *NOT_SHARING) if not (CHECKOUT / name).exists()] == []
 
 
 def test_files_that_share_a_spark_run_in_one_process() -> None:
     files = [f"spark_jobs/tests/test_{name}.py::test" for name in ("ages", "archive", "processes")]
 
-    assert [runs_together(file) for file in files] == ["spark_jobs/", "spark_jobs/", OWN_SPARK[0]]
+    assert [runs_together(file) for file in files] == ["spark_jobs/", "spark_jobs/", NOT_SHARING[0]]
 
 
 @pytest.mark.parametrize(

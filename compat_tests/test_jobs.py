@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +23,50 @@ from compat_tests.test_archive import ATTRIBUTES, options, shown_attributes, use
 pytestmark = pytest.mark.slow
 
 _JOB_S = 240
+RATE = 4
+"""Messages of a replay that is killed, in a second and in a request."""
 MINUTES = pytest.mark.skipif(
     "COMPAT_MINUTES" not in os.environ, reason="takes 62 s: set COMPAT_MINUTES"
 )
 
 
-def job(node: NodeProcess, *arguments: str) -> str:
-    """The final message of a job, which must succeed."""
+def start(node: NodeProcess, *arguments: str) -> subprocess.Popen[str]:
+    """Start a job, with the credentials of the service."""
     variables = {
         "AWS_ACCESS_KEY_ID": node.credentials.access_key_id,
         "AWS_SECRET_ACCESS_KEY": node.credentials.secret_access_key,
         "AWS_DEFAULT_REGION": node.credentials.region,
         "JDK_JAVA_OPTIONS": QUICK_JAVA,
     }
-    done = subprocess.run(
+    return subprocess.Popen(
         command("jobs", *arguments, "--data", str(node.data), "--master", "local[2,4]"),
         env={**environment(), **variables},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=_JOB_S,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
-    return done.stdout
+
+
+def job(node: NodeProcess, *arguments: str) -> str:
+    """The final message of a job, which must succeed."""
+    process = start(node, *arguments)
+    try:
+        output, error = process.communicate(timeout=_JOB_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, error
+    assert output.count("\n") == 1
+    return output
+
+
+def kill_when(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
+    """End a job without warning when it has come to this point."""
+    try:
+        eventually(lambda: reached() or process.poll() is not None, within=_JOB_S)
+        assert process.poll() is None, process.communicate()
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def table(lake: Path) -> list[dict[str, Any]]:
@@ -55,16 +77,18 @@ def table(lake: Path) -> list[dict[str, Any]]:
 def test_what_was_deleted_is_in_the_table_once_and_comes_back_by_a_replay(
     start_node: NodeFactory, tmp_path: Path
 ) -> None:
+    """The replay is killed without warning, and goes on by the command that started it."""
     lake = tmp_path / "lake"
     node = start_node(*options(lake))
-    bodies = [f"body {number}" for number in range(12)]
+    bodies = [f"body {number:02}" for number in range(32)]
     url = used(node, *bodies)
+    client = Boto3Client(node.url, node.credentials)
 
     said = job(node, "archive", "--lake", str(lake))
 
-    assert said.startswith("archive: 12 messages ")
+    assert said.startswith("archive: 32 messages ")
     rows = table(lake)
-    assert sorted(row["body"] for row in rows) == sorted(bodies)
+    assert sorted(row["body"] for row in rows) == bodies
     assert all(shown_attributes(row) == ATTRIBUTES for row in rows)
     assert len({row["message_id"] for row in rows}) == len(bodies)
     assert (waiting(node)["messages"], segments(lake)) == (0, [])
@@ -72,18 +96,22 @@ def test_what_was_deleted_is_in_the_table_once_and_comes_back_by_a_replay(
     node.start()
     assert waiting(node)["messages"] == 0
 
-    chosen = f"body > 'body 1' and queue = '{url.rsplit('/', 1)[1]}'"
-    said = job(node, "replay", "--lake", str(lake), "--queue", "q", "--where", chosen)
+    chosen = f"body > 'body 01' and queue = '{url.rsplit('/', 1)[1]}'"
+    replay = ("replay", "--lake", str(lake), "--queue", "q", "--where", chosen)
+    killed = start(node, *replay, "--rate", str(RATE))
+    kill_when(killed, lambda: counts(client, url)[0] > RATE)  # the first request is recorded
+    said = job(node, *replay)
 
-    expected = sorted(body for body in bodies if body > "body 1")
-    assert said.startswith(f"replay: {len(expected)} sent to q")
-    client = Boto3Client(node.url, node.credentials)
-    assert counts(client, url) == (len(expected), 0, 0)
-    back = [
-        message for _ in range(3) for message in receive(client, url, MessageAttributeNames=["All"])
-    ]
+    found = re.fullmatch(r"replay: (\d+) sent to q, 0 refused, (\d+) sent before, 0 sealed\n", said)
+    assert found, said
+    sent, before = map(int, found.groups())
+    assert RATE <= before < sent + before == 30
+    back = []
+    while messages := receive(client, url, MessageAttributeNames=["All"]):
+        back += messages
     client.close()
-    assert sorted(message["Body"] for message in back) == expected
+    assert {message["Body"] for message in back} == {*bodies[2:]}
+    assert 30 <= len(back) <= 30 + RATE, "at most the request in flight comes twice"
     assert all(message["MessageAttributes"] == ATTRIBUTES for message in back)
 
 

@@ -12,14 +12,15 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.node_process import QUICK_JAVA, NodeProcess
+from compat_tests.node_process import NodeProcess
 from spark_jobs.archive.archive_tasks import Small
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import job_faults as faults
 from spark_jobs.tests.job_services import ArchiveJob, FakeService
+from spark_jobs.tests.processes import QUICK_SPARK
 from storage.lake.table import Lake
 
-os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
+os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_SPARK)
 # Executors have our modules without the tests.
 cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]
 
@@ -32,10 +33,6 @@ def spark() -> Iterator[SparkSession]:
     """Two processors, and four tries for a task."""
     with spark_session("tests", "local[2,4]") as session:
         session.conf.set("spark.sql.shuffle.partitions", "2")
-        # Few rows: to compile each plan takes longer than to interpret it. Jobs in processes of
-        # their own compile theirs.
-        session.conf.set("spark.sql.codegen.wholeStage", "false")
-        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         yield session
 
 

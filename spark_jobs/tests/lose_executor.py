@@ -1,10 +1,11 @@
 """Archives a lake on a cluster whose executors are killed at their first task.
 
-python -m spark_jobs.tests.lose_executor LAKE
+python -m spark_jobs.tests.lose_executor LAKE MASTER UMASK
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pyspark import cloudpickle
@@ -16,20 +17,14 @@ from spark_jobs.lib.spark import spark_session
 from spark_jobs.tests import job_faults as faults
 
 
-def main() -> None:
+def main(url: str, master: str, umask: str) -> None:
     """End with status 0 when the lake is archived."""
     cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]
-    lake = faults.ExecutorKilledOnce(sys.argv[1])
+    os.umask(int(umask, 8))
+    lake = faults.ExecutorKilledOnce(url, umask=int(umask, 8))
     with Run(lake, "archive") as run:
-        archive(
-            lake,
-            run,
-            lambda: spark_session("archive", "local-cluster[2,1,1024]"),
-            {},
-            sys.exit,
-            Small(0, 0),
-        )
+        archive(lake, run, lambda: spark_session("archive", master), {}, sys.exit, Small(0, 0))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -17,6 +17,11 @@ import pyspark
 from compat_tests.node_process import QUICK_JAVA
 from spark_jobs.lib.spark import set_java_home
 
+QUICK_SPARK = (
+    f"{QUICK_JAVA} -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+)
+"""Java's options. Few rows: to compile each plan takes longer than to interpret it. The jobs of
+compat_tests/test_jobs.py compile theirs."""
 _WAIT_S = 300.0
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
@@ -28,7 +33,7 @@ def environment() -> dict[str, str]:
     return kept | {
         "AWS_EC2_METADATA_DISABLED": "true",
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "JDK_JAVA_OPTIONS": QUICK_JAVA,
+        "JDK_JAVA_OPTIONS": QUICK_SPARK,
     }
 
 

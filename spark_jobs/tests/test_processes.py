@@ -88,57 +88,33 @@ def test_job_that_is_killed_at_any_step_loses_and_repeats_nothing(
 
 
 @pytest.mark.slow
-def test_lost_executors_cost_time_only(lake: Lake, service: FakeService) -> None:
+def test_standalone_cluster_archives_and_lost_executors_cost_time_only(
+    lake: Lake, service: FakeService, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     rows = write_batches(lake, 4, 25)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "spark_jobs.tests.lose_executor", lake.url],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), workers=2) as master:
+        done = subprocess.run(
+            [sys.executable, "-m", "spark_jobs.tests.lose_executor", lake.url, master, "027"],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
 
     assert done.returncode == 0, done.stderr
     assert "ExecutorLostFailure" not in done.stderr.splitlines()[-1]
     assert names(archived_rows(lake)) == names(rows)
+    archive = Path(lake.path(ARCHIVE))
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in archive.rglob("*")}
+    assert modes == {(True, 0o750), (False, 0o640)}
     assert orphans(lake)
     status, _, error = ended(
         job("archive", "--no-seal", "--lake", lake.url, "--url", service.endpoint)
     )
     assert status == 0, error
     assert orphans(lake) == []
-
-
-@pytest.mark.slow
-def test_standalone_cluster_archives(
-    lake: Lake, service: FakeService, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    rows = write_batches(lake, 6, 25)
-    service.sealed[SOURCE, 0] = 6
-
-    with standalone_cluster(tmp_path_factory.mktemp("cluster"), workers=2) as master:
-        status, output, error = ended(
-            job(
-                "archive",
-                "--lake",
-                lake.url,
-                "--master",
-                master,
-                variables={"AWS_ENDPOINT_URL": service.endpoint, "HOLDFAST_LAKE_UMASK": "027"},
-            )
-        )
-
-    assert status == 0, error
-    assert output == (
-        "archive: 150 messages of 6 batches are in version 1 of the table, "
-        "6 segments acknowledged, 0 orphans removed\n"
-    )
-    assert names(archived_rows(lake)) == names(rows)
-    archive = Path(lake.path(ARCHIVE))
-    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in archive.rglob("*")}
-    assert modes == {(True, 0o750), (False, 0o640)}
 
 
 @pytest.mark.slow

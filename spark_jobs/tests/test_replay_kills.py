@@ -13,10 +13,8 @@ import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Members, counts, create_fifo_queue, receive
-from compat_tests.node_process import QUICK_JAVA, NodeProcess, environment
-from spark_jobs.replay.ledger import Ledger
+from compat_tests.node_process import NodeProcess, environment
 from spark_jobs.tests import replaying
-from spark_jobs.tests.archives import archived, write_archive
 from storage.lake.table import Lake
 
 pytestmark = pytest.mark.slow
@@ -40,7 +38,6 @@ def start(node: NodeProcess, tmp_path: Path) -> Iterator[Callable[..., subproces
         "AWS_SECRET_ACCESS_KEY": node.credentials.secret_access_key,
         "AWS_DEFAULT_REGION": node.credentials.region,
         "AWS_ENDPOINT_URL": node.url,
-        "JDK_JAVA_OPTIONS": QUICK_JAVA,
     }
 
     def start_module(module: str, *arguments: str) -> subprocess.Popen[str]:
@@ -147,28 +144,3 @@ def test_killed_replay_repeats_at_most_the_request_in_flight(
         assert groups == {f"g-{number}": list(range(number, count, 5)) for number in range(5)}
     else:
         assert len(taken) <= count + kills * ENTRIES_MAX
-
-
-def test_killed_job_goes_on_by_the_command_that_started_it(
-    sqs: Boto3Client, lake: Lake, start: Callable[..., subprocess.Popen[str]]
-) -> None:
-    """Through the command line and Spark."""
-    url = str(sqs.call("CreateQueue", QueueName="orders")["QueueUrl"])
-    write_archive(lake, [archived(position) for position in range(400)])
-    command = ("spark_jobs", "replay", "--lake", lake.url, "--queue", "orders")
-    killed = start(*command, "--rate", "50")
-    wait_for_more(lambda: counts(sqs, url)[0], 55, killed)
-    killed.kill()
-    killed.wait()
-    (folder,) = {file.path.rsplit("/", 2)[0] for file in lake.list("replays")}
-    known = Ledger(lake, folder, "reader").read().num_rows
-
-    second = finished(start(*command))
-
-    assert 50 <= known < 400
-    assert second == (
-        f"replay: {400 - known} sent to orders, 0 refused, {known} sent before, 0 sealed\n"
-    )
-    bodies = [each["Body"] for each in take_all(sqs, url)]
-    assert set(bodies) == {f"m-{position}" for position in range(400)}
-    assert len(bodies) <= 400 + ENTRIES_MAX
