@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -256,6 +257,25 @@ def test_a_cluster_that_is_away_costs_only_its_queues(fleet: FleetProcess) -> No
         assert bodies(gateway, url, WaitTimeSeconds=20) == ["y"]
 
 
+def test_a_gateway_that_stood_still_knows_what_changed_meanwhile(fleet: FleetProcess) -> None:
+    """Its next requests may be read before the news of its watch."""
+    gateway, host = fleet.client(GATEWAY), fleet.client("a")
+    gone = made(gateway, "made-anew")
+    with ThreadPoolExecutor(16) as pool:
+        with fleet.stopped(GATEWAY):
+            urls = [made(host, f"meanwhile{number}") for number in range(8)]
+            sent = [
+                pool.submit(gateway.call, "SendMessage", QueueUrl=url, MessageBody="x")
+                for url in urls
+            ]
+            host.call("DeleteQueue", QueueUrl=gone)
+            anew = pool.submit(made, gateway, "made-anew")
+            eventually(lambda: anew.running() and all(each.running() for each in sent))
+        for each in sent:
+            assert each.result()["MessageId"]
+        host.call("SendMessage", QueueUrl=anew.result(), MessageBody="x")
+
+
 def test_a_gateway_starts_and_serves_without_etcd(fleet: FleetProcess) -> None:
     gateway = fleet.client(GATEWAY)
     urls = [made(gateway, f"lasting{number}") for number in range(6)]
@@ -334,6 +354,9 @@ def test_a_gateway_without_etcd_finds_queues_that_changed_since(fleet: FleetProc
             assert bodies(gateway, anew, WaitTimeSeconds=20) == ["x"]
             refused = refusal(gateway, "SendMessage", QueueUrl=given_up, MessageBody="x")
             assert refused.code == "AWS.SimpleQueueService.NonExistentQueue"
+            # Others may have made these since, and etcd cannot be asked.
+            for url in (given_up, f"{fleet.url}/000000000000/later-still"):
+                assert refusal(gateway, "SendMessage", QueueUrl=url, MessageBody="x").status == 503
     for member in MEMBERS:
         fleet.parts.wait_until_ready(member)
     made(gateway, "later-still")

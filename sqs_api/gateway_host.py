@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from typing_extensions import override
 
-from cluster.catalog.catalog import Catalog, Spread
+from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import QueueName
 from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Coordination, Done, Transaction, Unavailable
@@ -101,7 +101,6 @@ class GatewayHost(NamedTuple):
     """Known with the router."""
     doors: Doors
     questions: Questions | None = None
-    spread: Spread | None = None
 
     def below(self, kind: str) -> Coordination:
         """The records of one kind, such as `catalog/`."""
@@ -110,6 +109,10 @@ class GatewayHost(NamedTuple):
     @property
     def own_records(self) -> None:
         """They are the fleet's: commands ask etcd."""
+
+    async def spread(self, revision: int) -> None:
+        """Nobody is waited for: hosts and other gateways ask etcd before they refuse what they do
+        not know."""
 
     async def ids_raised(self, shard: int) -> None:
         """See `RaisedIds`: of all shards of the cluster that keeps this one."""

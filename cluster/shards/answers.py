@@ -24,7 +24,7 @@ from visibility.state.waiters import OnAnswer, Ticket
 
 _LATE = 4
 """A receive is late after this part of its visibility timeout."""
-_LATE_MS_MIN = 1_000 // _LATE
+_LATE_S_MIN = 1 / _LATE
 """No receive is late before: the shortest visibility timeout is a second."""
 GIVING_BACK = (ReturnMessages, UndoReceive, RemoveTaken)
 """Operations that a shard decides as long as it leads, although it stops."""
@@ -40,6 +40,8 @@ class UnderWay(NamedTuple):
     changes: Changes
     answers: Answers
     stamp_ms: int
+    begun_s: float
+    """The time of the append, on the monotonic clock."""
     is_followed: bool = False
     """True if somebody follows the rows of a changed queue."""
 
@@ -166,23 +168,25 @@ def log_notice(notice: Notice, log: structlog.stdlib.BoundLogger) -> None:
         log.info(notice.event, **notice.fields)
 
 
-def in_time(entry: UnderWay, now_ms: int, submit: Callable[[Request, OnAnswer], object]) -> Answers:
-    """The answers, with receives that are late empty; their messages are given back
-    (rule 12)."""
-    if now_ms - entry.stamp_ms < _LATE_MS_MIN:
+def in_time(
+    entry: UnderWay, held_s: float, submit: Callable[[Request, OnAnswer], object]
+) -> Answers:
+    """The answers, which were held that long, with receives that are late empty; their messages are
+    given back (rule 12)."""
+    if held_s < _LATE_S_MIN:
         return entry.answers
     answers: Answers = []
     for ticket, answer in entry.answers:
-        if isinstance(answer, Deliveries) and _is_late(answer, entry.stamp_ms, now_ms):
+        if isinstance(answer, Deliveries) and _is_late(answer, entry.stamp_ms, held_s):
             submit(returning(ticket.request, answer), lambda returned: None)
             answer = NO_MESSAGES
         answers.append((ticket, answer))
     return answers
 
 
-def _is_late(deliveries: Deliveries, stamp_ms: int, now_ms: int) -> bool:
+def _is_late(deliveries: Deliveries, stamp_ms: int, held_s: float) -> bool:
     left_ms = min((lease.visible_at_ms - stamp_ms for lease in deliveries.leases), default=0)
-    return left_ms > 0 and (now_ms - stamp_ms) * _LATE > left_ms
+    return left_ms > 0 and held_s * 1000 * _LATE > left_ms
 
 
 def returning(request: Request, deliveries: Deliveries) -> Request:

@@ -303,7 +303,8 @@ class Lead:
                 self._answer_all(answers)
             return
         is_followed = self._followed.concerns(decided.queue_ids)
-        self._under_way.append(UnderWay(changes, answers, stamp.now_ms, is_followed))
+        begun_s = self._clock.monotonic_s()
+        self._under_way.append(UnderWay(changes, answers, stamp.now_ms, begun_s, is_followed))
         body = EntryBody(stamp.now_ms, decided.request_ids, changes.ops)
         try:
             self._store.append(encode_body(body), decided.queue_ids)
@@ -325,10 +326,8 @@ class Lead:
             self._owner.on_failure(failure)
             return
         entry = self._under_way.popleft()
-        if self._shared is None:
-            self._answer_all(entry.answers)
-        else:
-            self._answer_all(in_time(entry, self._clock.now_ms(), self._owner.submit))
+        held_s = self._clock.monotonic_s() - entry.begun_s
+        self._answer_all(in_time(entry, held_s, self._owner.submit))
         try:
             self._store.apply(entry.changes)
         except StoreFailed as error:

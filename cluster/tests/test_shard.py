@@ -9,7 +9,7 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled, state_of
 from visibility.contract.errors import QueueDoesNotExist, ReceiptHandleIsInvalid
 from visibility.contract.model import QueueCounters, Receipt, Request
-from visibility.contract.outcomes import Progress
+from visibility.contract.outcomes import Deliveries, Progress
 from visibility.contract.results import SendMessageResult
 from visibility.rows.row_keys import DELAYED, message_key, pair_key, queue_of
 from visibility.tests import prepared
@@ -89,6 +89,25 @@ async def test_the_next_turn_fills_while_one_is_on_its_way_to_the_disk() -> None
     await world.sync()
 
     assert received.bodies == ["a"]
+
+
+@virtual
+async def test_a_receive_that_the_disk_held_up_is_answered_empty() -> None:
+    """Rule 12: else a consumer gets a message while the next one does."""
+    world = await World(auto_sync=False).start()
+    await world.asked(prepared.send(Q, "a"))
+    await world.sync()
+    (late,) = await world.asked(prepared.receive(Q))
+
+    await pass_time(2)
+    await world.sync()
+    await world.sync()
+
+    assert late.answers == [Deliveries([], [])]
+    (again,) = await world.asked(prepared.receive(Q))
+    await world.sync()
+    assert isinstance(again.answers[0], Deliveries)
+    assert [lease.receive_count for lease in again.answers[0].leases] == [1]
 
 
 @virtual

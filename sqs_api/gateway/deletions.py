@@ -1,8 +1,8 @@
 """Deletions: delete, purge and restore queues, and drop those that can be restored no more.
 
-For every client a deleted queue does not exist and a purged one is empty, from the answer on. The
-messages are kept for the restore window. Those of a deleted queue whose tags say so leave for its
-dead-letter queue meanwhile, and before it is dropped.
+For every client a deleted queue does not exist and a purged one is empty, from the answer on; in a
+fleet, once the leader's watch reports it. The messages are kept for the restore window. Those of a
+deleted queue whose tags say so leave for its dead-letter queue meanwhile, and before it is dropped.
 """
 
 from __future__ import annotations

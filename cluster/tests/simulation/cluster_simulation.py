@@ -115,10 +115,6 @@ class ClusterSimulation(Simulation):
         """A host begins to lead, with an allowance of its own for rates."""
         self.history.starts.append(self.time.read())
 
-    def _given_back(self, request: Request) -> None:
-        """A receive that was answered late is empty; if this fails too, it still counts."""
-        self.history.unknown_receives[request.queue.name] += 1
-
     def _ended(self, host: ShardHost) -> None:
         """A process is gone, with its connections."""
         if self._followed is not None and self._followed.is_over:

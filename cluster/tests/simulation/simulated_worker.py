@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 from zlib import crc32
 
 from cluster.clock import SystemClock
@@ -29,7 +30,10 @@ from storage.engines.store_options import StoreOptions
 from storage.log import Position
 from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import log_of
+from visibility.contract.model import Request
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
+from visibility.rules.acknowledge import ReturnMessages
+from visibility.state.waiters import Ticket
 from visibility.tests.invariants import check_shard
 
 _LOSS = "came back shorter"
@@ -77,6 +81,8 @@ class Machine:
         self.shards = [ShardFiles(number) for number in range(shards)]
         self.wall = WallClock()
         self.queues = KnownParts()
+        self.given_back: Callable[[Request], object] = lambda request: None
+        """Called when the messages of a receive are given back."""
         self.under_way_max = under_way_max
         self.segment_bytes = random.choice((20, 20, 32, 64)) << 10
         self.flush_bytes = self.segment_bytes * random.choice((1, 3)) // 2
@@ -194,6 +200,13 @@ class WorkerShard:
                 under_way_max=machine.under_way_max,
             ),
         )
+        self._submit = self.shard.submit
+        self.shard.submit = self._watched_submit  # type: ignore[method-assign]
+
+    def _watched_submit(self, request: Request, *more: Any, **options: Any) -> Ticket:
+        if isinstance(request.operation, ReturnMessages):
+            self._machine.given_back(request)
+        return self._submit(request, *more, **options)
 
     def end(self) -> None:
         """A crash."""

@@ -90,6 +90,7 @@ class Simulation:
         self._random = Random(machine.random.getrandbits(64))
         machine.disk.on_cut = self._cut
         machine.queues.changed = self._resized
+        machine.given_back = self._given_back
 
     def new_id(self) -> str:
         """A request id; as long as the one that all others share."""
@@ -104,6 +105,10 @@ class Simulation:
         """The latest of these records of the history depends on the reply."""
         if reply.early is not None:
             self.early.append((records, records[-1], reply.early))
+
+    def _given_back(self, request: Request) -> None:
+        """A receive that was answered late is empty; if this fails too, it still counts."""
+        self.history.unknown_receives[request.queue.name] += 1
 
     def _resized(self, queue: str) -> None:
         """The parts of a queue change."""
