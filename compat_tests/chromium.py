@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import time
@@ -63,11 +64,40 @@ def running() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(_ARGUMENTS))
+        browser = _launched(playwright.chromium, path)
         try:
             yield browser
         finally:
             browser.close()
+
+
+def _launched(kind: Any, path: str) -> Any:
+    return kind.launch(executable_path=path, args=list(_ARGUMENTS))
+
+
+@contextmanager
+def set_aside(browser: Any) -> Iterator[Any]:
+    """A browser that runs on, as a context manager of each of its uses; one that has ended is
+    started anew. In between this thread has no running event loop: Playwright leaves its own
+    behind, and then no test may have another."""
+    loop = asyncio.get_running_loop()
+
+    @contextmanager
+    def used() -> Iterator[Any]:
+        nonlocal browser
+        asyncio._set_running_loop(loop)
+        if not browser.is_connected():
+            browser = _launched(browser.browser_type, executable())
+        try:
+            yield browser
+        finally:
+            for context in browser.contexts:
+                context.close()
+            asyncio._set_running_loop(None)
+
+    asyncio._set_running_loop(None)
+    yield used
+    asyncio._set_running_loop(loop)
 
 
 def expect(seen: Any, place: str | None = None) -> Any:

@@ -197,19 +197,24 @@ def queue(make_queue: Callable[..., str]) -> str:
 # -- the console ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def chromium_process() -> Iterator[Any]:
-    """A real Chromium; without one on the machine the tests are skipped.
+@pytest.fixture(scope="session")
+def chromium_of_run() -> Iterator[Any]:
+    """A real Chromium; without one on the machine the tests are skipped."""
+    with chromium.running() as browser, chromium.set_aside(browser) as used:
+        yield used
 
-    One for each module: while it runs, no test may have an event loop of its own.
-    """
-    with chromium.running() as running:
-        yield running
+
+@pytest.fixture(scope="module")
+def chromium_process(chromium_of_run: Any) -> Iterator[Any]:
+    """The Chromium of the run, with which the tests of a module can have no event loop of their
+    own."""
+    with chromium_of_run() as browser:
+        yield browser
 
 
 @pytest.fixture
 def browser(chromium_process: Any) -> Iterator[Any]:
-    """The Chromium of the module.
+    """The Chromium of the run.
 
     The tabs of a test are closed behind it: open ones go on asking the service for news.
     """

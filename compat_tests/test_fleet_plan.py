@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from compat_tests.chromium import Tab, installed, running
+from compat_tests.chromium import Tab, installed
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
@@ -103,13 +103,9 @@ def reported_hot(fleet: FleetProcess, queue_id: int, shard: int) -> Iterator[Non
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser(request: pytest.FixtureRequest) -> Any:
     """None on a machine without Chromium."""
-    if installed() is None:
-        yield None
-        return
-    with running() as found:
-        yield found
+    return request.getfixturevalue("chromium_process") if installed() else None
 
 
 def look_at_page(fleet: FleetProcess, browser: Any) -> None:
