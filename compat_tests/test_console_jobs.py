@@ -355,17 +355,22 @@ def test_the_body_of_a_dead_letter_is_fixed(browser: Any, opened: NodeProcess, s
     assert operator.tab.faults == []
 
 
-def test_one_id_is_found(browser: Any, opened: NodeProcess, slow: bool) -> None:
-    client, name = sqs(opened), name_for("needle", slow)
-    client.create_queue(QueueName=name)
+@pytest.fixture(scope="module")
+def last_of_many(opened: NodeProcess) -> str:
+    """The id of the last of 11,000 messages of the queue `needle`."""
+    client = sqs(opened)
+    client.create_queue(QueueName="needle")
     for first in range(0, 11_000, 10):
         entries = [{"Id": str(at), "MessageBody": str(first + at)} for at in range(10)]
-        sent = client.send_message_batch(QueueUrl=name, Entries=entries)["Successful"]
-    wanted = sent[-1]["MessageId"]
+        sent = client.send_message_batch(QueueUrl="needle", Entries=entries)["Successful"]
+    return str(sent[-1]["MessageId"])
+
+
+def test_one_id_is_found(browser: Any, opened: NodeProcess, last_of_many: str, slow: bool) -> None:
     operator = Operator(tab_of(browser, opened), slow=slow)
-    operator.click(name)
+    operator.click("needle")
     operator.click("Messages")
-    operator.fill("Filter", wanted)
+    operator.fill("Filter", last_of_many)
     operator.click("Search")
     row = operator.tab.page.locator("tbody tr").filter(has_text="10999")
     row.wait_for()
