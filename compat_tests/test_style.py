@@ -35,6 +35,7 @@ CLOCK_AND_CHANCE = {
 ENVIRONMENT = {
     "sqs_api/settings/config.py": "the one place that reads the environment",
     "sqs_api/__main__.py": "the native module is left out before anything is imported",
+    "sqs_api/archiving/lake_process.py": "a process that reads no code of the settings",
     "spark_jobs/__main__.py": "the jobs' one place that reads the environment",
     "spark_jobs/lib/spark.py": "Spark finds Java and Python by the environment only",
     "compat_tests/": "the suite's own switches",

@@ -27,7 +27,10 @@ def main() -> None:
     is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_interruptible:  # Ctrl-C ends it: the stack of an import tells nobody anything
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from sqs_api.commands.command_line import run
+    if sys.argv[1:] in (["lake-search"], ["lake-archived"]):
+        from sqs_api.archiving.lake_process import run
+    else:
+        from sqs_api.commands.command_line import run
 
     if is_interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)

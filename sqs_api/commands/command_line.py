@@ -21,7 +21,6 @@ from sqs_api.commands.credentials_command import credentials
 from sqs_api.commands.fleet_command import fleet
 from sqs_api.commands.folders import convert, restore, salvage, verify
 from sqs_api.commands.keys_command import keys
-from sqs_api.commands.lake_commands import lake_archived, lake_search
 from sqs_api.commands.lake_export_command import lake_export
 from sqs_api.commands.mark_command import mark
 from sqs_api.commands.messages_command import messages
@@ -76,8 +75,6 @@ for command in (
     convert,
     jobs,
     lake_export,
-    lake_archived,
-    lake_search,
     cluster,
     fleet,
     queues,
