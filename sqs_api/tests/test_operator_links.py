@@ -91,7 +91,7 @@ async def test_a_purge_is_taken_back(data: Path) -> None:
     assert before == elsewhere == after == []
     assert purge["restorable_until_ms"] > purge["purged_at_ms"]
     assert (empty, messages) == (0, 2)
-    assert restored == {"restored": "dead"}
+    assert restored == {"restored": "dead", "complete": True}
     assert again.status == 404
 
 

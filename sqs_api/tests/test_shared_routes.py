@@ -61,7 +61,8 @@ class Host:
         if route.action == LIST_DELETED_QUEUES:
             counts = {"a": (5, 0), "b": (0, 7), "c": (0, 0)}[self.name]
             return [
-                {"queue_id": i, "messages": n, "dead_letters": 2 * n} for i, n in enumerate(counts)
+                {"queue_id": i, "restoring": i == 1, "messages": n, "dead_letters": 2 * n}
+                for i, n in enumerate(counts)
             ]
         if route.action == ACKNOWLEDGE_ARCHIVE:
             self.acknowledged.append(sent.body)
@@ -156,8 +157,8 @@ async def test_other_clusters_are_asked_too_and_left_out_while_they_are_away() -
 async def test_messages_of_deleted_queues_are_counted_by_the_leaders() -> None:
     async with three_hosts() as world:
         found = [
-            {"queue_id": 0, "messages": 5, "dead_letters": 10},
-            {"queue_id": 1, "messages": 7, "dead_letters": 14},
+            {"queue_id": 0, "restoring": False, "messages": 5, "dead_letters": 10},
+            {"queue_id": 1, "restoring": True, "messages": 7, "dead_letters": 14},
         ]
         for host in world.hosts.values():
             assert await host.ask(LIST_DELETED_QUEUES) == (200, found)
