@@ -77,12 +77,11 @@ def tell(known: Known, call: Call) -> None:
     call.answer(msgspec.msgpack.encode(told))
 
 
-class _Asking(NamedTuple):
-    """A request that waits for news."""
+class _Question(NamedTuple):
+    """Asks a host for the news of queues."""
 
     host: str
-    """Has them."""
-    then: Callable[[], None]
+    names: tuple[QueueName, ...]
 
 
 class QueueNews:
@@ -91,9 +90,9 @@ class QueueNews:
     def __init__(self, transport: Transport, view: Adopting) -> None:
         self._transport = transport
         self._view = view
-        self._asking: dict[tuple[QueueName, ...], list[_Asking]] = {}
-        """Those for whom no question left yet, by the queues that are asked for."""
-        self._tasks: dict[tuple[QueueName, ...], asyncio.Task[None]] = {}
+        self._asking: dict[_Question, list[Callable[[], None]]] = {}
+        """Whom to call back, by the questions that did not leave yet."""
+        self._tasks: dict[_Question, asyncio.Task[None]] = {}
         self._log = structlog.get_logger("catalog")
 
     @property
@@ -103,44 +102,45 @@ class QueueNews:
 
     def ask(self, host: str, request: Request, then: Callable[[], None]) -> None:
         """Ask a host for the queues of a request, and call back once the view shows them, or when
-        no more can be known in bounded time. One question serves all that wait when it leaves; the
-        answer to one under way may be older than a later request's reason to ask."""
+        no more can be known in bounded time. One question serves all that wait for this host when
+        it leaves; the answer to one under way may be older than a later request's reason to ask."""
         queues = (request.queue, request.dead_letter_queue, request.destination)
         names = tuple(sorted({name_of(queue) for queue in queues if queue is not None}))
-        self._asking.setdefault(names, []).append(_Asking(host, then))
-        if names not in self._tasks:
-            self._begin(names)
+        question = _Question(host, names)
+        self._asking.setdefault(question, []).append(then)
+        if question not in self._tasks:
+            self._begin(question)
 
-    def _begin(self, names: tuple[QueueName, ...]) -> None:
-        waiting: list[_Asking] = []
-        task = asyncio.get_running_loop().create_task(self._ask(names, waiting))
-        self._tasks[names] = task
-        task.add_done_callback(partial(self._ended, names, waiting))
+    def _begin(self, question: _Question) -> None:
+        waiting: list[Callable[[], None]] = []
+        task = asyncio.get_running_loop().create_task(self._ask(question, waiting))
+        self._tasks[question] = task
+        task.add_done_callback(partial(self._ended, question, waiting))
 
     def _ended(
-        self, names: tuple[QueueName, ...], waiting: list[_Asking], task: asyncio.Task[None]
+        self, question: _Question, waiting: list[Callable[[], None]], task: asyncio.Task[None]
     ) -> None:
-        del self._tasks[names]
+        del self._tasks[question]
         if task.cancelled():
             return
-        for each in waiting:  # nothing was learnt, or there is a bug
-            self._view.when_caught_up(each.then)
-        if names in self._asking:
-            self._begin(names)
+        for then in waiting:  # nothing was learnt, or there is a bug
+            self._view.when_caught_up(then)
+        if question in self._asking:
+            self._begin(question)
 
-    async def _ask(self, names: tuple[QueueName, ...], waiting: list[_Asking]) -> None:
+    async def _ask(self, question: _Question, waiting: list[Callable[[], None]]) -> None:
         """Ask for all that wait now; those that are called back leave `waiting`."""
-        waiting += self._asking.pop(names)
-        body = msgspec.msgpack.encode(names)
-        outcome = await ask(self._transport, waiting[-1].host, Channel.CATALOG, body, _WAIT_S)
+        waiting += self._asking.pop(question)
+        body = msgspec.msgpack.encode(question.names)
+        outcome = await ask(self._transport, question.host, Channel.CATALOG, body, _WAIT_S)
         if not isinstance(outcome, bytes):
             return
         try:
             told = _decode_told(outcome)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            self._log.error("answer_unreadable", peer=waiting[-1].host, error=str(error))
+            self._log.error("answer_unreadable", peer=question.host, error=str(error))
             return
         if self._view.adopt(told.revision, dict(told.records)):
-            for each in waiting:
-                asyncio.get_running_loop().call_soon(each.then)
+            for then in waiting:
+                asyncio.get_running_loop().call_soon(then)
             waiting.clear()

@@ -122,3 +122,22 @@ async def test_a_worker_that_hangs_at_its_start_is_replaced(
     assert workers.given[2][1].process.returncode == -9
     await asyncio.sleep(1000)
     assert len(workers.given) == 4
+
+
+@virtual
+async def test_a_worker_that_was_long_silent_is_left_alone_when_it_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It says that before it answers what it was asked meanwhile."""
+    workers = _Workers(monkeypatch)
+    _, second = await workers.begin()
+    workers.hang_at_start = True
+    second.process.kill()
+    await asyncio.sleep(100)
+    third = workers.given[-1][1]
+    third.ready.set()
+    await asyncio.sleep(5)
+    third.stands_still = False
+    await asyncio.sleep(100)
+
+    assert third.process.returncode is None

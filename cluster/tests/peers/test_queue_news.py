@@ -19,6 +19,7 @@ from cluster.parts.unlocking import Unlocking
 from cluster.peers.link import Call
 from cluster.peers.peer_outcomes import Outcome, Refusal, Refused
 from cluster.peers.peer_settings import Channel
+from cluster.peers.queue_news import QueueNews
 from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.shards.queue_watch import QueueWatch
 from cluster.tests.cut_off import CutOff
@@ -311,6 +312,24 @@ async def test_a_request_does_not_take_the_answer_of_a_question_from_before_it()
 
         assert type(second) is SendMessageResult
         assert questions == 2
+
+
+@virtual
+async def test_each_host_that_refused_is_asked_itself() -> None:
+    """Another one may know less, or be away."""
+    async with gateway() as made:
+        await made.move(is_over=True)
+        queue = made.catalog.find(NAME)
+        assert queue is not None
+        news = QueueNews(made.host.transport, made.catalog)
+        request = prepared.send(queue, "one")
+        known = asyncio.Event()
+        news.ask("b", request, known.set)
+        news.ask("of nobody", request, asyncio.Event().set)
+        async with asyncio.timeout(PROMPT_S):
+            await known.wait()
+
+        assert made.catalog.find(NAME) == made.there.find(NAME)
 
 
 @virtual
