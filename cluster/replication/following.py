@@ -86,13 +86,13 @@ class Follower(Promising):
     def _on_heartbeat(self, sender: str, message: replica_messages.Heartbeat) -> None:
         if not self._follows(sender, message.term, message.leader):
             return
-        is_own, has = message.receiver == self.replica_id, self.log.synced_index
-        if is_own and message.acknowledged > has:
-            self.lose(f"it acknowledged Entry {message.acknowledged} and has {has}: an older copy")
+        has = self.log.synced_index
+        if message.receiver == self.replica_id and message.lost > has:
+            self.lose(f"it acknowledged Entry {message.lost} and has {has}: an older copy")
             return
         wall_s, has_space = self.times.wall_s(), self.has_space()
         alive = replica_messages.Alive(
-            message.term, self.replica_id, message.round, wall_s, has_space
+            message.term, self.replica_id, message.round, wall_s, has_space, has
         )
         self.send(sender, alive)
         self._told_commit = max(self._told_commit, message.commit)

@@ -43,6 +43,8 @@ class Leading(Shipping):
         """The commit index of the last one."""
         self._heir = ""
         """The peer that is to lead next."""
+        self._lost: set[str] = set()
+        """Replicas that are to be others, since they lack what they acknowledged."""
         self._give_up_at = 0.0
         self._beaten_at = self._planned_at = self._moved_at
         self._handlers |= {
@@ -141,8 +143,28 @@ class Leading(Shipping):
         peer.round = max(peer.round, message.round)
         peer.ahead_s = message.wall_s - replica.times.wall_s()
         peer.has_space = message.has_space
+        if message.synced is not None and message.synced < peer.owed:
+            self._lacks(peer, message.synced)
         replica.clocks.heard(peer.name, peer.ahead_s)
         self._confirm_rounds()
+
+    def _lacks(self, peer: Peer, synced: int) -> None:
+        """It is an older copy of what acknowledged more: another replica from now on, a learner. If
+        those that would be left could never be a majority, this leader, which has all, is to live
+        until it has it again."""
+        voters = self.taken.voters
+        other = {voter for voter, name in voters.voters.items() if self._is_other(voter, name)}
+        gone = other | self._lost | {peer.replica_id}
+        if voters.has_majority({*voters.voters, *voters.old_voters} - gone):
+            self._lost.add(peer.replica_id)
+        if synced < peer.matched:
+            peer.lack(synced)
+            self._ship(peer)
+
+    def _is_other(self, voter: str, name: str) -> bool:
+        """True if the voter's host has another replica by now."""
+        peer = self._peers.get(name)
+        return peer is not None and peer.replica_id not in ("", voter)
 
     def _on_refused(self, peer: Peer, message: replica_messages.Refused) -> None:
         replica = self._replica
@@ -204,7 +226,7 @@ class Leading(Shipping):
                     replica.commit,
                     committed,
                     peer.replica_id,
-                    peer.owed,
+                    peer.owed if peer.replica_id in self._lost else 0,
                 )
                 replica.send(peer.name, heartbeat)
             else:

@@ -108,8 +108,9 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """The position of that Entry, by which a follower that was away sees that it has the same."""
     receiver: str = ""
     """The replica that this is for; empty from hosts of the version before."""
-    acknowledged: int = 0
-    """Up to this index it acknowledged Entries of this leader in this term."""
+    lost: int = 0
+    """Up to this index it acknowledged Entries of this leader in this term. If it lacks any, it is
+    to be another replica; 0 if it is not, or lacks none."""
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=9):
@@ -121,6 +122,8 @@ class Alive(msgspec.Struct, frozen=True, array_like=True, tag=9):
     wall_s: float
     has_space: bool = True
     """False if its disk is short: it should not lead."""
+    synced: int | None = None
+    """The index up to which its log is durable; None from hosts of the version before."""
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=10):

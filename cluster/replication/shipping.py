@@ -64,6 +64,12 @@ class Peer:
             self.acknowledged[self.replica_id] = self.owed
             self.replica_id = ""
 
+    def lack(self, synced: int) -> None:
+        """It has no more than this of what it acknowledged; where the logs agree is not known."""
+        self.acknowledged[self.replica_id] = self.owed
+        self.next, self.matched = 0, synced
+        self.in_flight.clear()
+
     @property
     def owed(self) -> int:
         """The index up to which it acknowledged in this term, and has all, unless it lost some."""

@@ -307,6 +307,33 @@ def test_an_older_copy_does_not_count_for_what_it_acknowledged(is_of_an_older_te
     story()
 
 
+@pytest.mark.parametrize("apart_s", [0.0, 0.05, 0.3, 2.0])
+def test_of_two_older_copies_one_counts_and_the_leader_goes_on(apart_s: float) -> None:
+    """Rule 22: B and C get older copies of their folders while A, which has all, leads."""
+
+    @staged
+    async def story(stage: Stage) -> None:
+        a = await stage.leader()
+        others = stage.others(a)
+        await stage.settled()
+        copies = [(host.disk.copied(), host.flushed) for host in others]
+        assert await stage.sent(a, 3)
+        await stage.settled()
+        for host in others:
+            host.crash(is_power_loss=False)
+        for host, (copy, flushed) in zip(others, copies, strict=True):
+            host.disk.put_back(copy)
+            host.flushed = flushed
+            host.start()
+            await asyncio.sleep(apart_s)
+        await asyncio.sleep(30)
+
+        assert await stage.sent(await stage.leader(), 3)
+        await stage.settled()
+
+    story()
+
+
 @pytest.mark.parametrize("later", [2, 12])
 def test_entries_that_only_one_host_still_has_are_named_and_kept(later: int) -> None:
     """B gets an older copy of its folder while A is away, so no host can tell what it lacks. The
