@@ -126,7 +126,7 @@ LEGAL_VALUES = st.one_of(
     st.builds(
         MessageAttributeValue,
         st.sampled_from(["Number", "Number.int"]),
-        st.integers().map(str),
+        st.integers(1 - 10**38, 10**38 - 1).map(str),
     ),
     st.builds(
         MessageAttributeValue,
