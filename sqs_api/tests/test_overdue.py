@@ -204,10 +204,10 @@ async def test_head_without_end_is_refused(service: Service, with_short_cut: boo
     line = b"X-%d: " + b"x" * 8000 + b"\r\n"
     async with listening(service, limits=LIMITS, with_short_cut=with_short_cut) as port:
         client = await port.connect()
-        await client.send(b"POST / HTTP/1.1\r\n", *(line % number for number in range(8)))
+        await client.send(b"POST / HTTP/1.1\r\n", *(line % number for number in range(10)))
         await settled()
         assert port.counters.too_large[TooLarge.HEAD] == 0
-        await client.send(line % 9)
+        await client.send(line % 10)
 
         answer = await client.answer()
 
