@@ -62,8 +62,8 @@ async def test_a_target_may_name_the_host(service: Service, target: str) -> None
 
 
 async def test_a_message_of_64_kb_may_be_sent_by_get(service: Service) -> None:
-    """Some clients send all parameters in the target (PyPI's aiosqs, presigned addresses). It may come
-    in pieces, beside 8 KB of headers."""
+    """Some clients send all parameters in the target (PyPI's aiosqs, presigned addresses). It may
+    come in pieces, beside 8 KB of headers."""
     await service.ask(query_request("CreateQueue", QueueName="q"))
     target = "/?Action=SendMessage&QueueUrl=q&MessageBody="
     target += "x" * (TARGET_BYTES_MAX - len(target))

@@ -122,3 +122,24 @@ async def test_a_worker_that_hangs_at_its_start_is_replaced(
     assert workers.given[2][1].process.returncode == -9
     await asyncio.sleep(1000)
     assert len(workers.given) == 4
+
+
+@virtual
+async def test_a_worker_that_has_just_started_gets_the_time_of_one_that_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it was silent while it started is over, also if it has not answered since."""
+    workers = _Workers(monkeypatch)
+    _, second = await workers.begin()
+    await asyncio.sleep(10)
+    workers.hang_at_start = True
+    second.process.kill()
+    await asyncio.sleep(100)
+    _, later = workers.given[-1]
+
+    later.ready.set()
+    await asyncio.sleep(20)
+    later.stands_still = False
+    await asyncio.sleep(1000)
+
+    assert later.process.returncode is None

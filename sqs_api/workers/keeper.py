@@ -126,11 +126,13 @@ class Keeper:
 
     async def _watch(self, number: int, worker: WorkerProcess) -> None:
         """End the worker if it stands still."""
-        silent = 0
-        while silent < (_SILENT_LOOKS if worker.ready.is_set() else _STARTING_LOOKS):
+        silent, has_started = 0, False
+        while silent < (_SILENT_LOOKS if has_started else _STARTING_LOOKS):
             worker.ask()
             await asyncio.sleep(_LOOK_S)
-            silent = silent + 1 if worker.is_silent else 0
+            goes_on = has_started == worker.ready.is_set()
+            silent = silent + 1 if worker.is_silent and goes_on else 0
+            has_started = worker.ready.is_set()
         self._log.error(
             "worker_stands_still",
             worker=number,
