@@ -41,7 +41,7 @@ _NEVER_S = 1e9
 """aiohttp's own timer of each connection does not end it: `SqsServer.sweep` does."""
 _REFUSED_HEAD_BYTES = 8000
 """Bytes that are searched for the protocol and the origin of a refused request."""
-_NAMES = (b"x-amz-target", b"origin")
+_NAMES = (b"accept", b"content-type", b"origin", b"x-amz-target")
 """Headers that the refusal of an unread request depends on."""
 _OF_A_REFUSAL = re.compile(rb"(?<=\r\n)(%b):[ \t]*([^\r\n]*)" % b"|".join(_NAMES), re.IGNORECASE)
 

@@ -243,6 +243,14 @@ async def test_flood_of_bodies_gets_503_and_small_requests_go_on(
         assert (refused.status, refused.headers["Connection"]) == (503, "close")
         assert refused.json["__type"].endswith("#ServiceUnavailableException")
         assert port.counters.refused[Refused.MEMORY] == 1
+        form = {
+            "X-Amz-Target": "AmazonSQSv20121105.SendMessage",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        for accept, kind in (("*/*", "text/xml"), ("application/json", "application/json")):
+            begun = _begun_body(250_000, 249_999, Accept=accept, **form)
+            refused = await (await port.connect()).ask(begun)
+            assert (refused.status, refused.headers["Content-Type"]) == (503, kind)
         assert (await (await port.connect()).ask(LIST)).status == 200
         assert port.server.memory.held_bytes <= 1 << 20
         await holders[0].send(b"x")
