@@ -128,7 +128,7 @@ async def test_a_worker_that_hangs_at_its_start_is_replaced(
 async def test_a_worker_that_has_just_started_gets_the_time_of_one_that_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it was silent while it started is over, also if it has not answered since."""
+    """Its silence while it started counts no more, also if it has not answered since."""
     workers = _Workers(monkeypatch)
     _, second = await workers.begin()
     await asyncio.sleep(10)
