@@ -14,7 +14,7 @@ from hashlib import sha256
 import msgspec
 
 from auth.auth_errors import IncompleteSignature, MissingAuthenticationToken, SignatureDoesNotMatch
-from auth.canonical import ALGORITHM, TERMINATOR, canonical_resource, split_query
+from auth.canonical import ALGORITHM, TERMINATOR, split_query
 from auth.dates import read_basic_date, read_http_date, write_basic_date
 
 SKEW_S = 15 * 60
@@ -39,7 +39,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """The parts of a signed request that are about its signature, unverified.
 
     `date` is in ISO 8601 basic form and `signed_at_s` is the same in epoch seconds. `lifetime_s` is
-    how long the signature stays valid after that. `resource` is the canonical path and query.
+    how long the signature stays valid after that. `path` is raw; `pairs` are the signed
+    part of the query, decoded.
     """
 
     credential: bytes
@@ -49,7 +50,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     signed_at_s: int
     lifetime_s: int
     security_token: bytes | None
-    resource: bytes
+    path: bytes
+    pairs: list[tuple[bytes, bytes]]
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
@@ -77,7 +79,7 @@ def read_claim(target: bytes, headers: Mapping[bytes, bytes]) -> Claim:
             "header."
         )
     if authorization:
-        return _read_authorization(authorization, headers, canonical_resource(path, pairs))
+        return _read_authorization(authorization, headers, path, pairs)
     if is_presigned:
         return _read_presigned(path, pairs)
     raise MissingAuthenticationToken
@@ -123,7 +125,10 @@ def shown(value: bytes) -> str:
 
 
 def _read_authorization(
-    authorization: bytes, headers: Mapping[bytes, bytes], resource: bytes
+    authorization: bytes,
+    headers: Mapping[bytes, bytes],
+    path: bytes,
+    pairs: list[tuple[bytes, bytes]],
 ) -> Claim:
     algorithm, _, rest = authorization.strip().partition(b" ")
     if algorithm != ALGORITHM and algorithm.startswith(b"AWS4-"):
@@ -161,7 +166,8 @@ def _read_authorization(
         signed_at_s=signed_at_s,
         lifetime_s=SKEW_S,
         security_token=headers.get(b"x-amz-security-token"),
-        resource=resource,
+        path=path,
+        pairs=pairs,
     )
 
 
@@ -179,7 +185,6 @@ def _read_presigned(path: bytes, pairs: list[tuple[bytes, bytes]]) -> Claim:
             f"Unsupported AWS 'algorithm': '{shown(fields[b'X-Amz-Algorithm'])}'"
         )
     date, signed_at_s = _read_date(fields[b"X-Amz-Date"], is_http_date_allowed=False)
-    signed_pairs = [pair for pair in pairs if pair[0] != b"X-Amz-Signature"]
     return Claim(
         credential=fields[b"X-Amz-Credential"],
         signed_names=tuple(fields[b"X-Amz-SignedHeaders"].split(b";")),
@@ -188,7 +193,8 @@ def _read_presigned(path: bytes, pairs: list[tuple[bytes, bytes]]) -> Claim:
         signed_at_s=signed_at_s,
         lifetime_s=_read_lifetime(fields.get(b"X-Amz-Expires")),
         security_token=fields.get(b"X-Amz-Security-Token"),
-        resource=canonical_resource(path, signed_pairs),
+        path=path,
+        pairs=[pair for pair in pairs if pair[0] != b"X-Amz-Signature"],
     )
 
 

@@ -36,6 +36,7 @@ from auth.caller import Caller
 from auth.canonical import (
     ALGORITHM,
     FIXED_LINE_FEEDS,
+    canonical_resource,
     fold_blanks,
     request_template,
     signing_key,
@@ -268,7 +269,8 @@ class Verifier:
             raise SignatureDoesNotMatch
         values = [fold_blanks(headers[name]) for name in claim.signed_names]
         template = request_template(claim.signed_names)
-        canonical = template % (method, claim.resource, *values, payload)
+        resource = canonical_resource(claim.path, claim.pairs)  # of known keys only: it takes time
+        canonical = template % (method, resource, *values, payload)
         if canonical.count(b"\n") != len(values) + FIXED_LINE_FEEDS:
             # A line feed inside a part would let two requests share one canonical text.
             raise SignatureDoesNotMatch
@@ -286,7 +288,7 @@ class Verifier:
             if short is not None and type(headers) is native.Headers:
                 if is_kept and _bytes_of(tuple(headers)) <= _KEPT_PREFIX_BYTES_MAX:
                     signed = (list(claim.signed_names), derived, scope.text)
-                    at = (claim.date, claim.signed_at_s, target, claim.resource)
+                    at = (claim.date, claim.signed_at_s, target, resource)
                     short.learn(prefix, caller, headers, signed, at, *_limits(key))
                 return caller
             signer = signers.get(prefix)
@@ -296,7 +298,7 @@ class Verifier:
             _put(signers, prefix, signer, SIGNERS_MAX)
             _put(self._dates, claim.date, claim.signed_at_s, DATES_MAX)
             if is_kept:
-                _put(self._resources, target, claim.resource, RESOURCES_MAX)
+                _put(self._resources, target, resource, RESOURCES_MAX)
         return caller
 
     def _find_key(self, scope: Scope, security_token: bytes | None, now_s: float) -> AccessKey:

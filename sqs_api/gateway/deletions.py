@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 
 from cluster.catalog.catalog import Catalog
@@ -109,7 +110,13 @@ class Deletions:
         self, restorable: list[KeptQueue], number: Callable[[QueueReport], int]
     ) -> list[int]:
         sums = Counter[int]()
-        for report in self._router.queues([kept.queue for kept in restorable]):
+        queues = [
+            kept.queue  # with its parts; of one that is being restored each part is here itself
+            if kept.state is KeptState.KEPT
+            else msgspec.structs.replace(kept.queue, parts=())
+            for kept in restorable
+        ]
+        for report in self._router.queues(queues):
             sums[report.queue_id] += number(report)
         return [sums[kept.queue.queue_id] for kept in restorable]
 

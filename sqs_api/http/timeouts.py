@@ -26,10 +26,10 @@ from aiohttp.web_request import BaseRequest
 
 from auth.caller import Caller
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, PAGES
-from sqs_api.http.http_limits import Refused, ServerState, TimedOut, TooLarge
+from sqs_api.http.http_limits import TARGET_BYTES_MAX, Refused, ServerState, TimedOut, TooLarge
 from sqs_api.protocol.reply import closing
 
-_HEAD_BYTES_MAX = 64 << 10
+_HEAD_BYTES_MAX = TARGET_BYTES_MAX + (16 << 10)
 """Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each
 connection."""
 _BUFFER_BYTES = 64 << 10
@@ -41,7 +41,7 @@ _NEVER_S = 1e9
 """aiohttp's own timer of each connection does not end it: `SqsServer.sweep` does."""
 _REFUSED_HEAD_BYTES = 8000
 """Bytes that are searched for the protocol and the origin of a refused request."""
-_NAMES = (b"x-amz-target", b"origin")
+_NAMES = (b"accept", b"content-type", b"origin", b"x-amz-target")
 """Headers that the refusal of an unread request depends on."""
 _OF_A_REFUSAL = re.compile(rb"(?<=\r\n)(%b):[ \t]*([^\r\n]*)" % b"|".join(_NAMES), re.IGNORECASE)
 

@@ -204,10 +204,10 @@ async def test_head_without_end_is_refused(service: Service, with_short_cut: boo
     line = b"X-%d: " + b"x" * 8000 + b"\r\n"
     async with listening(service, limits=LIMITS, with_short_cut=with_short_cut) as port:
         client = await port.connect()
-        await client.send(b"POST / HTTP/1.1\r\n", *(line % number for number in range(8)))
+        await client.send(b"POST / HTTP/1.1\r\n", *(line % number for number in range(10)))
         await settled()
         assert port.counters.too_large[TooLarge.HEAD] == 0
-        await client.send(line % 9)
+        await client.send(line % 10)
 
         answer = await client.answer()
 
@@ -243,6 +243,14 @@ async def test_flood_of_bodies_gets_503_and_small_requests_go_on(
         assert (refused.status, refused.headers["Connection"]) == (503, "close")
         assert refused.json["__type"].endswith("#ServiceUnavailableException")
         assert port.counters.refused[Refused.MEMORY] == 1
+        form = {
+            "X-Amz-Target": "AmazonSQSv20121105.SendMessage",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        for accept, kind in (("*/*", "text/xml"), ("application/json", "application/json")):
+            begun = _begun_body(250_000, 249_999, Accept=accept, **form)
+            refused = await (await port.connect()).ask(begun)
+            assert (refused.status, refused.headers["Content-Type"]) == (503, kind)
         assert (await (await port.connect()).ask(LIST)).status == 200
         assert port.server.memory.held_bytes <= 1 << 20
         await holders[0].send(b"x")

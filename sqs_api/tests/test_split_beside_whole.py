@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -84,6 +85,17 @@ class Both:
     async def send(self) -> None:
         for name in QUEUES:
             await self.served.send(*BODIES, queue=name)
+
+    async def restore(self) -> Any:
+        """Undo the latest deletion or purge."""
+        listed = await self.operators.seen("deleted-queues")
+
+        async def do(name: str) -> Any:
+            (kept,) = (each for each in listed if each["name"] == name and not each["restoring"])
+            given = {"queue_id": kept["queue_id"]}
+            return await self.operators.done("deleted-queues/restore", given)
+
+        return await self.alike(do)
 
     async def all(self, name: str, **more: Any) -> list[Any]:
         """All that can be received now, each once."""
@@ -238,7 +250,7 @@ async def test_purge_deletion_and_restore(both: Both) -> None:
     await both.counts()
     await both.call("ReceiveMessage", QueueUrl="{}")
     await both.call("SendMessage", QueueUrl="{}", MessageBody="after")
-    await both.post("deleted-queues/restore", {"name": "{}"})
+    await both.restore()
     await both.alike(lambda name: both.all(name))
     await both.counts()
     await both.call("DeleteQueue", QueueUrl="{}")
@@ -252,7 +264,7 @@ async def test_purge_deletion_and_restore(both: Both) -> None:
         ("ListQueueTags", {}),
     ):
         await both.call(action, QueueUrl="{}", **more)
-    await both.post("deleted-queues/restore", {"name": "{}"})
+    await both.restore()
     await both.counts()
 
 
@@ -284,7 +296,7 @@ async def test_what_operators_see_and_do(both: Both) -> None:
         await both.counts()
         await both.get("queues/{}")
         await both.get("queues/{}/messages", state="all")
-    await both.post("queues/{}/purge")
+    await both.post("queues/{}/purge", {"confirm": "{}"})
     await both.counts()
 
 
@@ -317,3 +329,19 @@ async def test_fair_queues_and_counts(both: Both) -> None:
         return [line for line in lines if not re.search("age|seconds|_since|time", line)]
 
     assert await both.alike(measured)
+
+
+async def test_what_is_left_of_a_purge_that_is_undone_is_counted_once(both: Both) -> None:
+    """Of the queue with parts each part is named, with its own."""
+    await both.send()
+    for name in QUEUES:
+        assert len(await both.all(name)) == len(BODIES)  # in flight: they follow later
+    await both.call("PurgeQueue", QueueUrl="{}")
+    await both.restore()
+    listed = await both.operators.seen("deleted-queues")
+
+    assert all(each["restoring"] for each in listed)
+    left = Counter[str]()
+    for each in listed:
+        left[each["name"]] += each["messages"]
+    assert left == dict.fromkeys(QUEUES, len(BODIES))

@@ -18,7 +18,7 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
     show: (queues) => queues.length > 0 && [
       el("h2", {}, "Recently deleted"),
       table(COLUMNS, queues.map(deletedRow), "Recently deleted"),
-      may.includes("holdfast:RestoreQueue")
+      may.includes("holdfast:RestoreQueue") && queues.some(({ restoring }) => !restoring)
         && command(...new Set(queues.filter(({ restoring }) => !restoring).map(({ name }) => commands.restoreQueue(name)))),
     ],
     signal,
