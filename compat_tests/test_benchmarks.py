@@ -122,10 +122,10 @@ def test_other_services_are_not_here_without_what_makes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(goaws, "_FOLDER", tmp_path / "none")
+    monkeypatch.setattr(goaws, "FOLDER", tmp_path / "none")
     with pytest.raises(elasticmq.NotHere, match="no go"):
         goaws.command(tmp_path, 1)
-    monkeypatch.setattr(static_answer, "_FOLDER", tmp_path / "none")
+    monkeypatch.setattr(static_answer, "FOLDER", tmp_path / "none")
     with pytest.raises(elasticmq.NotHere, match="not installed"):
         static_answer.command("granian-static", 1)
 

@@ -209,11 +209,8 @@ def test_refusals_have_cloudwatchs_codes(
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
-def test_a_wrong_secret_is_refused(cloudwatch: Any, endpoint: str) -> None:
-    wrong = Credentials(
-        cloudwatch._request_signer._credentials.access_key, "x" * 40, cloudwatch.meta.region_name
-    )
-    other = client_of(endpoint, wrong)
+def test_a_wrong_secret_is_refused(endpoint: str, credentials: Credentials) -> None:
+    other = client_of(endpoint, credentials._replace(secret_access_key="x" * 40))
 
     with pytest.raises(ClientError) as refused:
         other.list_metrics()

@@ -16,10 +16,10 @@ from compat_tests.distribution import (
     FIRST,
     NOT_SHARING,
     ByKind,
-    _rank,
     pytest_collection,
     pytest_configure,
     pytest_xdist_auto_num_workers,
+    rank,
     runs_together,
 )
 
@@ -61,7 +61,7 @@ def test_long_files_come_first() -> None:
         "compat_tests/test_faults.py",
     ]
 
-    assert sorted(files, key=_rank) == files[::-1]
+    assert sorted(files, key=rank) == files[::-1]
 
 
 def collecting(folder: Path, number: int, count: int, names: list[str]) -> list[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import Entries
-from cluster.catalog.queue_rules import Decision
+from cluster.catalog.record_codec import RecordCodec
+from cluster.coordination.coordination import Done, Transaction
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION
@@ -49,8 +50,9 @@ class CatalogFile:
         self.catalog: Catalog
 
     async def open(self, shards: tuple[int, ...] = (0,)) -> Catalog:
+        self._records = await SqliteCoordination.open(self.file)
         self.catalog = await Catalog(
-            await SqliteCoordination.open(self.file),
+            self._records,
             clock=self.clock,
             entropy=self.entropy,
             secrets=some_secrets(),
@@ -61,7 +63,12 @@ class CatalogFile:
 
     async def write(self, entries: Entries) -> None:
         """Write records that no action would write."""
-        await self.catalog._commit(Decision(entries))
+        codec = RecordCodec(some_secrets())
+        records = {
+            key: None if entry is None else codec.encode(entry) for key, entry in entries.items()
+        }
+        assert isinstance(await self._records.commit(Transaction({}, records)), Done)
+        assert await self.catalog.caught_up()
 
     async def reopen(self) -> Catalog:
         await self.catalog.close()

@@ -42,7 +42,7 @@ class Hosts:
         self.prefix = f"/test/{secrets.token_hex(8)}/"
         self.access = access
         self.clock = clock or SystemClock()
-        self._make_wire = make_wire
+        self.make_wire = make_wire
         self._opened: list[EtcdCoordination] = []
 
     def host(self, wire: Wire | None = None, **options: Any) -> EtcdCoordination:
@@ -54,7 +54,7 @@ class Hosts:
             "entropy": SystemEntropy(),
             "page": PAGE,
         }
-        made = EtcdCoordination(self.access, wire or self._make_wire(), **usual | options)
+        made = EtcdCoordination(self.access, wire or self.make_wire(), **usual | options)
         self._opened.append(made)
         return made
 

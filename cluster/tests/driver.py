@@ -75,8 +75,8 @@ class Reply:
 class SteadyEntropy:
     """Chance that is the same every time."""
 
-    def __init__(self) -> None:
-        self._bits = 1
+    def __init__(self, seed: int = 0) -> None:
+        self._bits = 1 + seed
 
     def _next(self) -> int:
         self._bits = self._bits * 6364136223846793005 + 1442695040888963407 & (1 << 128) - 1
@@ -128,8 +128,7 @@ class Driver:
         self.turns = 0
         self.notices: list[Notice] = []
         """The lines that a shard would log."""
-        self._entropy = SteadyEntropy()
-        self._entropy._bits += now_ms + seed
+        self._entropy = SteadyEntropy(now_ms + seed)
         self._on_event = on_event
         self.turn([])
 

@@ -35,10 +35,10 @@ class MemoryCoordination:
         """Time that a commit takes to find that it is away."""
         self.held_back: list[Change] | None = None
         """Changes that the watches do not report yet, None if they report at once."""
-        self._watchers: list[OnChange] = []
+        self.watchers: list[OnChange] = []
 
     async def close(self) -> None:
-        self._watchers.clear()
+        self.watchers.clear()
 
     async def read_all(self) -> Snapshot | Unavailable:
         if self.is_away:
@@ -67,10 +67,11 @@ class MemoryCoordination:
         for key, revision in transaction.conditions.items():
             if (self.records[key].revision if key in self.records else 0) != revision:
                 return Conflict(self.revision)
-        self._change(transaction)
+        self.change(transaction)
         return Unknown("no answer came") if wanted == "unknown, done" else Done(self.revision)
 
-    def _change(self, transaction: Transaction) -> None:
+    def change(self, transaction: Transaction) -> None:
+        """Commit it whatever its conditions say, also while it is away."""
         self.revision += 1
         for key, value in transaction.changes.items():
             if value is None:
@@ -85,7 +86,7 @@ class MemoryCoordination:
             self._report(change)
 
     def _report(self, change: Change) -> None:
-        for on_change in self._watchers:
+        for on_change in self.watchers:
             on_change(change)
 
     def report(self) -> None:
@@ -98,7 +99,7 @@ class MemoryCoordination:
         for change in self.history:
             if change.revision > after.revision:
                 on_change(change)
-        self._watchers.append(on_change)
+        self.watchers.append(on_change)
 
     def expect(self, revision: int) -> None:
         """Watches are never stuck."""

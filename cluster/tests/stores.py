@@ -18,7 +18,7 @@ from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring, KeysAway, Secrets
-from cluster.tests.coordinations import Hosts, leasing, until
+from cluster.tests.coordinations import Hosts, leasing
 from cluster.tests.etcd_processes import EtcdProcesses
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import SettableClock, some_secrets
@@ -85,10 +85,8 @@ class Place:
 
     async def heard(self, *stores: Keyring | IdentityStore | Records) -> None:
         """Wait until these show everything."""
-        revision = (await self.snapshot()).revision
         for store in stores:
-            records = store if isinstance(store, Records) else store._records
-            await until(lambda records=records: records.view.revision >= revision)  # type: ignore[misc]
+            await store.catch_up()
 
 
 async def found(keyring: Keyring, number: int) -> tuple[NamedKey, DataKey]:
@@ -138,8 +136,8 @@ class Late:
 
     async def open(self) -> Late:
         self.one, self.other = await self.place.keyring(), await self.place.keyring()
-        self._on_change = self.coordination._watchers[1]
-        self.coordination._watchers[1] = self._held.append
+        self._on_change = self.coordination.watchers[1]
+        self.coordination.watchers[1] = self._held.append
         return self
 
     def report(self) -> None:

@@ -21,7 +21,7 @@ from storage.checks.consistency import check_queue
 from storage.engines import rocks
 from storage.engines.fresh_rows import has_damage
 from storage.engines.store import StoreFailed
-from storage.tests.on_disk import changing, rows_of
+from storage.tests.on_disk import changing, compact, rows_of
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_keys import MESSAGE, table_range
@@ -267,8 +267,8 @@ def _check(folder: Path, made: Made) -> None:
     assert lost < made.all.total() // 4
     _check_order(made, found)
     at(VISIBLE_S, _go_on(folder))
+    compact(folder)
     with rows_of(folder) as rows:
-        rows._rows.compact_range(None, None)
         assert [found for queue in QUEUES for found in check_queue(rows, queue.queue_id)] == []
     assert [*(folder.parent / "shard-0.damaged").glob("*.sst")]
 

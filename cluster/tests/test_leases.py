@@ -15,6 +15,7 @@ from cluster.coordination.coordination import (
     Snapshot,
     Transaction,
 )
+from cluster.coordination.etcd_client import EtcdClient
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_lease import EtcdLease
 from cluster.tests.coordinations import Hosts, until
@@ -101,9 +102,12 @@ async def test_a_lease_that_etcd_no_longer_has_is_lost(hosts: Hosts) -> None:
     host = hosts.host()
     lost = Lost()
     lease = await granted(host, lost)
-    ended_elsewhere = EtcdLease(host._client, lease.lease_id, hosts.clock.monotonic_s, Lost())
+    wire = hosts.make_wire()
+    client = EtcdClient(hosts.access, wire)
+    ended_elsewhere = EtcdLease(client, lease.lease_id, hosts.clock.monotonic_s, Lost())
 
     await ended_elsewhere.release()
+    await wire.close()
 
     await until(lambda: lost.count == 1)
     assert not lease.is_held()

@@ -11,6 +11,7 @@ import pytest
 from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
 from cluster.coordination.coordination import Snapshot, Transaction
 from cluster.coordination.etcd_client import Access
+from cluster.coordination.records import Records
 from cluster.keys.key_records import BLOCK, block_of
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.tests.coordinations import Hosts, until
@@ -45,7 +46,7 @@ class World:
             for key, record in there.items()
             if record != copied.get(key)
         }
-        self.coordination._change(Transaction({}, changes))
+        self.coordination.change(Transaction({}, changes))
 
     async def new_key(self, keyring: Keyring | None = None) -> DataKey:
         own = keyring or self.keyring
@@ -161,9 +162,10 @@ async def test_a_block_whose_named_key_is_lost_too_stays_lost(world: World) -> N
 
 
 async def test_many_blocks_are_put_back(world: World) -> None:
-    for _ in range(120):
-        world.keyring._blocks.clear()  # as other processes take them
-        await world.new_key()
+    named = [await world.keyring.add(f"key-{number}", ACCOUNT) for number in range(120)]
+    await world.take_copy()
+    for each in named:
+        await world.keyring.new_data_key(each)
     before = {key for key in world.coordination.records if key.startswith("data/")}
     assert len(before) == 120
 
@@ -208,9 +210,11 @@ async def test_of_several_processes_each_puts_back_what_it_knows() -> None:
         sealed = [key.seal(b"sent before") for key in keys]
         etcd.restore(copy)
 
-        records = (await opened_keyring())._records
+        records = await Records.open(hosts.host(), KeysAway)
         await until(lambda: len(records.view.below("data/")) == 3)
+        await records.close()
 
+        await opened_keyring()
         for key, message in zip(keys, sealed, strict=True):
             assert await opened(keyrings[-1], key, message) == b"sent before"
         last = await keyrings[-1].new_data_key(keyrings[-1].names()[0])

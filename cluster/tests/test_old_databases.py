@@ -212,7 +212,6 @@ async def test_it_may_be_interrupted(
         raise KeyboardInterrupt
 
     if ends == "before":
-        monkeypatch.setattr(old_databases, "_identities", killed)
         monkeypatch.setitem(old_databases.DATABASES, "identities.sqlite", ("identities/", killed))
     else:
         monkeypatch.setattr(host_records, "remove_old", killed)

@@ -108,8 +108,7 @@ def _damage(store: MemoryStore, key: bytes) -> None:
 
 
 def _lose(store: MemoryStore, key: bytes) -> None:
-    del store.rows[key]
-    store._sorted = None
+    store.write([key, None])
 
 
 def _healed(store: MemoryStore, known: dict[int, bool]) -> list[Healed]:

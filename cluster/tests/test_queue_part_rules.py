@@ -11,8 +11,10 @@ import pytest
 
 from cluster.catalog.catalog_records import name_of
 from cluster.catalog.part_rules import NewParts, shards_for
+from cluster.catalog.record_codec import RecordCodec
 from cluster.tests.catalog_file import CatalogFile, owner
 from cluster.tests.driver import Driver
+from cluster.tests.virtual_time import some_secrets
 from cluster.tests.world import World, settled
 from storage.tests.memory_store import MemoryStore
 from visibility.contract.errors import (
@@ -76,7 +78,7 @@ async def test_a_version_without_parts_refuses_the_record(file: CatalogFile) -> 
         shard: int
 
     queue = await file.catalog.create_queue(owner("q"), {}, {})
-    codec = file.catalog._codec
+    codec = RecordCodec(some_secrets())
 
     msgspec.json.decode(codec.encode(queue), type=OldQueue)
     assert "parts" not in json.loads(codec.encode(queue))

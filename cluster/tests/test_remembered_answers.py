@@ -19,7 +19,7 @@ from cluster.tests.remembering import (
     rows,
 )
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import World, lead_of, pass_time, settled
+from cluster.tests.world import World, pass_time, settled
 from visibility.contract import operations as op
 from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
@@ -427,9 +427,8 @@ async def test_a_retry_waits_for_a_first_try_that_takes_several_turns() -> None:
 
 @virtual
 async def test_a_retry_is_not_answered_before_the_entry_of_its_first_try_is_committed() -> None:
-    world = await a_world(auto_sync=False)
+    world = await a_world(auto_sync=False, under_way_max=4)
     request = named(prepared.send(STANDARD, "m"))
-    lead_of(world.shard)._under_way_max = 4
     first = world.ask(request)
     await settled()
 

@@ -201,7 +201,7 @@ async def test_purged_messages_never_come_back_to_a_closed_part(file: CatalogFil
     with pytest.raises(UnsupportedOperation):
         await replaced(file, purged, 2)
 
-    await file.catalog.end_windows(file.catalog._now_ms() + HOUR_MS)
+    await file.catalog.end_windows(file.clock.now_ms() + HOUR_MS)
     split = await replaced(file, purged, 2)
     await file.catalog.purge_queue(split)
     with pytest.raises(UnsupportedOperation):

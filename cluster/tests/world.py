@@ -141,6 +141,7 @@ class World:
         clock: Clock | None = None,
         entropy: Entropy | None = None,
         remembers: bool = False,
+        under_way_max: int = 1,
         number: int = 0,
     ) -> None:
         self.store = store or FragileStore(auto_sync=auto_sync)
@@ -160,6 +161,7 @@ class World:
                 definitions=self.queues if definitions is None else definitions,
                 archive=archive,
                 remembers=remembers,
+                under_way_max=under_way_max,
             ),
         )
 

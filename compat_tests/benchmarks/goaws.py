@@ -14,7 +14,7 @@ VERSION = "v0.4.5"
 """The last release."""
 PROTOCOL = "query"
 """It speaks no other one."""
-_FOLDER = Path(__file__).parents[2] / "build" / "goaws" / VERSION
+FOLDER = Path(__file__).parents[2] / "build" / "goaws" / VERSION
 _SETTINGS = """\
 Local:
   Host: 127.0.0.1
@@ -27,7 +27,7 @@ Local:
 
 def command(folder: Path, port: int) -> list[str]:
     """The command that starts goaws on a port, its settings in the folder. Raises NotHere."""
-    program = _FOLDER / "cmd"
+    program = FOLDER / "cmd"
     if not program.is_file():
         _build()
     settings = folder / "goaws.yaml"
@@ -41,7 +41,7 @@ def _build() -> None:
         raise NotHere("there is no go to build it with")
     done = subprocess.run(
         [go, "install", f"{_SOURCE}@{VERSION}"],
-        env=os.environ | {"GOBIN": str(_FOLDER)},
+        env=os.environ | {"GOBIN": str(FOLDER)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     if done.returncode:

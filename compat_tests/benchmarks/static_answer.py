@@ -15,7 +15,7 @@ from compat_tests.benchmarks.elasticmq import NotHere
 
 SERVERS = ("granian-static", "uvicorn-static")
 _ROOT = Path(__file__).parents[2]
-_FOLDER = _ROOT / ".venv" / "static-servers"
+FOLDER = _ROOT / ".venv" / "static-servers"
 BODY = (
     b'{"MD5OfMessageBody":"5d41402abc4b2a76b9719d911017c592",'
     b'"MessageId":"01234567-89ab-4cde-8f01-23456789abcd"}'
@@ -49,7 +49,7 @@ async def asgi(
 
 def command(name: str, port: int) -> list[str]:
     """The command that starts one of SERVERS on a port; needs `variables`. Raises NotHere."""
-    if not (_FOLDER / ".installed").is_file():
+    if not (FOLDER / ".installed").is_file():
         raise NotHere("it is not installed: make .venv/static-servers/.installed")
     server, app = name.removesuffix("-static"), f"{__name__}:"
     listening = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
@@ -63,4 +63,4 @@ def command(name: str, port: int) -> list[str]:
 
 def variables() -> dict[str, str]:
     """The environment's variables by which Python finds the servers and this file."""
-    return {"PYTHONPATH": f"{_FOLDER}:{_ROOT}"}
+    return {"PYTHONPATH": f"{FOLDER}:{_ROOT}"}

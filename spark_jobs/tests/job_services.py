@@ -52,19 +52,19 @@ class FakeService:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-        self.port: int = self._server.server_address[1]
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self.port: int = self.server.server_address[1]
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self.place = place_of(self.endpoint)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
 
     def __enter__(self) -> FakeService:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.server.shutdown()
+        self.server.server_close()
         self._thread.join()
 
     def answer(self, request: BaseHTTPRequestHandler, body: Any) -> None:

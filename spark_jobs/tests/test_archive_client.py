@@ -70,7 +70,7 @@ def test_a_service_under_a_private_authority_is_believed_where_the_sdks_believe_
     with FakeService() as service:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*authority.sign("service"))
-        service._server.socket = context.wrap_socket(service._server.socket, server_side=True)
+        service.server.socket = context.wrap_socket(service.server.socket, server_side=True)
         endpoint = f"https://127.0.0.1:{service.port}"
 
         with pytest.raises(ServiceUnusable, match="certificate verify failed"):

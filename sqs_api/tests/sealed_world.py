@@ -90,6 +90,11 @@ class World:
         if isinstance(event, MessagesMoved):
             self.moves.append(event)
 
+    def forget_keys(self) -> None:
+        """Have no data keys to seal with, as after another start."""
+        self.sealer = Sealer(self.keyring, self.clock, makes_keys=False)
+        self.driver.state.sealing = self.sealer
+
     def define(self, name: str, number: int, key: str | None) -> QueueDefinition:
         queue = self.known.define(queue_of(name + self.suffix, number, key, self.dead))
         now(self.sealer.prepare([queue]))

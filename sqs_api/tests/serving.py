@@ -258,6 +258,7 @@ async def running(
     browser_origins: str = "",
     accounting: Accounting | None = None,
     rates: Rates | None = None,
+    routed_by: type[Router] = Router,
     catch_up: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without. A host of a cluster has
@@ -285,7 +286,7 @@ async def running(
             sealing=sealer,
         ),
     )
-    router = Router([shard])
+    router = routed_by([shard])
     watch = QueueWatch(catalog, router)
     deletions = Deletions(catalog, router, watch)
     await shard.start()

@@ -17,7 +17,7 @@ from cluster.clock import SystemClock
 from compat_tests.made_certificates import Authority
 from sqs_api.admin.admin_access import AdminRequest
 from sqs_api.admin.routes import RESERVED, Route
-from sqs_api.archiving.exporter import Exporter
+from sqs_api.archiving.exporter import Exporter, SealedShard
 from sqs_api.http.server import loopback_of
 from sqs_api.operators.api import ROUTES
 from sqs_api.settings.config import AuthMode
@@ -50,10 +50,14 @@ async def _ask_all(served: Served, **asked: Any) -> dict[str, Answer]:
 def nothing_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process would write to the lake."""
 
-    async def run_nothing(exporter: Exporter, *, takes_snapshot: bool) -> None:
+    async def look(exporter: Exporter) -> None:
         return
 
-    monkeypatch.setattr(Exporter, "_run", run_nothing)
+    async def seal(exporter: Exporter) -> list[SealedShard]:
+        return []
+
+    monkeypatch.setattr(Exporter, "look", look)
+    monkeypatch.setattr(Exporter, "seal", seal)
 
 
 @pytest_asyncio.fixture

@@ -11,6 +11,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,6 @@ from sqs_api.tests.served import Served, filled, names, serving
 from sqs_api.tests.serving import until
 from storage.copies.manifest import read_manifest
 from storage.engines.durable import DurableStore
-from storage.files import copying as copies
 from storage.files.copying import files_below
 
 
@@ -351,12 +351,16 @@ async def test_page_is_for_programs_and_posts_only(data: Path, target: Path) -> 
 async def test_full_disk_is_named_and_leaves_nothing(
     data: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
+    really_open = os.open
+
+    def fill(file: Any, *given: Any, **named: Any) -> int:
+        if target in Path(file).parents:
+            raise OSError(28, "No space left on device")
+        return really_open(file, *given, **named)
 
     async with serving(data) as served:
         put_far(monkeypatch)
-        monkeypatch.setattr(copies, "_new_file", fill)
+        monkeypatch.setattr(os, "open", fill)
         said = await served.backup(target)
         await served.call("CreateQueue", QueueName="still-works")
 

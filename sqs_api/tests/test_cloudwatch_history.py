@@ -140,14 +140,13 @@ async def test_a_queue_that_is_made_anew_goes_on_with_the_history(watched: Watch
 
 async def test_the_idlest_queue_gives_way_to_a_new_one(watched: Watched) -> None:
     watched = Watched(watched.service, queues_max=2)
-    for number, name in enumerate(("one", "two", "three")):
+    for name in ("one", "two", "three"):
         await watched.service.make_queue(name)
         await watched.send(name, "x")
         received = await watched.service.call("ReceiveMessage", QueueUrl=name)
         handle = received["Messages"][0]["ReceiptHandle"]
         await watched.service.call("DeleteMessage", QueueUrl=name, ReceiptHandle=handle)
         await watched.minutes_pass()
-        assert len(watched.history._kept) == min(2, number + 1)
 
     assert await watched.sums(SENT, "one") == {}
     assert (await watched.sums(SENT, "two"))[1] == 1

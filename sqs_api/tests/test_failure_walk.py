@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from typing_extensions import override
 
 from cluster.tests.driver import Driver
 from cluster.tests.row_consistency import check_rows
@@ -18,9 +19,11 @@ from sqs_api.failures.counted_failures import Counted, Dead
 from visibility.content.content import unpack
 from visibility.content.failures import failure_of
 from visibility.content.noted_failures import NOTE_VERSION
-from visibility.contract.model import Request
+from visibility.content.sealing import AsStored
+from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.outcomes import BrowsedPage, FailureNote, MovePlan, MoveTasks, SpansNoted
+from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_keys import FAILURE_NOTE, SPAN_BITS, row_key
 from visibility.rules import failure_pages, move_steps
 from visibility.rules.browse import BrowseMessages
@@ -49,21 +52,26 @@ def failure_id(kind: str) -> str:
     return failure_of(body(kind, 0), None).failure_id
 
 
+class Opening(AsStored):
+    """Counts the messages that are opened, by kind."""
+
+    def __init__(self, opened: Counter[str]) -> None:
+        self._opened = opened
+
+    @override
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
+        self._opened[kind_of(message.data)] += 1
+        return super().opened(message, queues)
+
+
 class Dying:
     """A dead-letter queue whose messages are in many spans. Counts the messages that are opened."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int = 0, kinds: str = KINDS) -> None:
-        self.driver = Driver(KnownQueues(DEAD, SOURCE))
-        self.kinds: dict[int, str] = {}
+    def __init__(self, seed: int = 0, kinds: str = KINDS) -> None:
         self.opened = Counter[str]()
-        random, opened = Random(seed), move_steps._opened
-
-        def count(*given: Any) -> bytes:
-            data = opened(*given)
-            self.opened[kind_of(data)] += 1
-            return data
-
-        monkeypatch.setattr(move_steps, "_opened", count)
+        self.driver = Driver(KnownQueues(DEAD, SOURCE), sealing=Opening(self.opened))
+        self.kinds: dict[int, str] = {}
+        random = Random(seed)
         for span in range(SPANS):
             queue = self.driver.state.queue(DEAD.queue_id)
             queue.next_sequence = max(queue.next_sequence, span << SPAN_BITS)
@@ -126,8 +134,8 @@ def kind_of(data: bytes) -> str:
 
 
 @pytest.fixture
-def dying(monkeypatch: pytest.MonkeyPatch) -> Dying:
-    return Dying(monkeypatch)
+def dying() -> Dying:
+    return Dying()
 
 
 def test_a_redrive_opens_its_messages_and_no_others(dying: Dying) -> None:
@@ -157,10 +165,8 @@ def test_without_notes_it_opens_all(dying: Dying) -> None:
     assert dying.opened.total() == len(dying.kinds)
 
 
-def test_what_a_note_said_is_known_after_a_move_took_it_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    dying = Dying(monkeypatch, kinds="ABB")
+def test_what_a_note_said_is_known_after_a_move_took_it_away() -> None:
+    dying = Dying(kinds="ABB")
     dying.note(range(SPANS))
 
     dying.redrive(rate=1)
@@ -171,8 +177,8 @@ def test_what_a_note_said_is_known_after_a_move_took_it_away(
     assert dying.opened == {"A": dying.of("A")}
 
 
-def test_a_restart_forgets_that_and_moves_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    dying = Dying(monkeypatch, kinds="AB")
+def test_a_restart_forgets_that_and_moves_the_same() -> None:
+    dying = Dying(kinds="AB")
     dying.note(range(SPANS))
     dying.redrive(rate=1)
 
@@ -193,7 +199,7 @@ def test_whatever_is_noted_the_same_moves(
     monkeypatch.setattr(failure_pages, "COST_MAX", cost)
     monkeypatch.setattr(move_steps, "FILTERED_MESSAGES", 1 + seed % 3)
     random = Random(seed)
-    dying = Dying(monkeypatch, seed, kinds="AABC")
+    dying = Dying(seed, kinds="AABC")
     dying.note(random.sample(range(SPANS), random.randrange(SPANS)))
     for gone in random.sample(sorted(dying.kinds), 4):
         dying.ask(DeleteSelected(sequences=[gone]))
@@ -232,7 +238,7 @@ def test_a_page_opens_fewer_notes_if_they_tell_many_failures_apart(
     monkeypatch.setattr(failure_pages, "COST_MAX", 12)
     steps = []
     for kinds in ("BCDEF", "B"):  # a note has up to five of them, or one
-        dying = Dying(monkeypatch, kinds=kinds)
+        dying = Dying(kinds=kinds)
         dying.note(range(SPANS))
         plan = plans(dying)
         assert sum(passed for _, passed in plan) == SPANS * IN_SPAN

@@ -16,8 +16,9 @@ from botocore.model import ServiceModel
 from botocore.parsers import create_parser
 
 from auth.caller import Caller
+from cluster.shards.answers import answer_all
 from cluster.shards.shard_parts import OpenStore
-from cluster.tests.world import lead_of, state_of
+from cluster.tests.world import state_of
 from sqs_api.tests.serving import (
     Answer,
     Service,
@@ -159,7 +160,7 @@ async def test_bug_on_the_way_up_is_500_and_leaves_nothing_outstanding(port: str
         (ticket,) = state_of(service.shard).waits.take_all()
 
         # A shard whose answer is not an answer.
-        lead_of(service.shard)._answer_all([(ticket, SimpleNamespace())])  # type: ignore[list-item]
+        answer_all(structlog.get_logger("shard"), [(ticket, SimpleNamespace())])  # type: ignore[list-item]
 
         answer = await client.answer()
         assert answer.status == 500

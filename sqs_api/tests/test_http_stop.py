@@ -120,7 +120,7 @@ async def _send_until_closed(client: Client) -> tuple[int, int]:
 
 async def test_stop_under_load_answers_every_request_it_began(served: Served) -> None:
     senders = [asyncio.create_task(_send_until_closed(await served.connect())) for _ in range(48)]
-    await until(lambda: served.node.worker.gateway._ids > 200)
+    await until(lambda: sum(served.node.owner.accounting.requests().values()) > 200)
 
     async with asyncio.timeout(WAIT_S):
         await served.node.stop()

@@ -210,8 +210,8 @@ async def test_segments_that_cannot_match_are_opened_once(
     assert (len(found.rows), len(opened)) == (3, 4)
 
     write_table(lake, [archived(10)], batch=2)
-    await archive.search(latest)
-    assert [path.rpartition("-")[2] for path in archive._spans] == ["000000000003.parquet"]
+    found = await archive.search(latest)
+    assert [path.rpartition("-")[2] for path in found.spans] == ["000000000003.parquet"]
 
 
 def test_a_lake_without_archive_is_empty(lake: Lake) -> None:

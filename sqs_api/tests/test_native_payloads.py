@@ -17,7 +17,7 @@ import pytest
 from auth.caller import Caller
 from auth.envelope import DataKey, SealBroken, data_key
 from auth.native import native
-from sqs_api.gateway.payload import Payloads
+from sqs_api.gateway.payload import PAYLOADS, Payloads
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.protocol.json_codec import encode_json
 from visibility.content import content as contents_module
@@ -454,6 +454,7 @@ def test_handles_of_a_batch_are_read_as_one_by_one() -> None:
     chance = random.Random(_SEED)
     payloads = Payloads(cast(Sealer, _Keys(None)), lambda: 0.0)
     key = ReceiptKey(STANDARD.receipt_key)
+    make = PAYLOADS[DeleteMessageBatch]
     sound = 0
     for _ in range(_EXAMPLES):
         odd = chance.random() < 0.3
@@ -465,7 +466,7 @@ def test_handles_of_a_batch_are_read_as_one_by_one() -> None:
         entries = [DeleteMessageBatchRequestEntry(str(n), each) for n, each in enumerate(handles)]
         operation = DeleteMessageBatch(URL, entries)
 
-        parts = _outcome(lambda: payloads._receipts(operation, STANDARD, CALLER, {}))  # noqa: B023
+        parts = _outcome(lambda: make(payloads, operation, STANDARD, CALLER, {}))  # noqa: B023
 
         expected = _outcome(lambda: tuple([_receipt(key, each) for each in handles]))  # noqa: B023
         assert parts == expected

@@ -23,6 +23,7 @@ from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.sst_file import tail_begin
 from storage.files.copying import copy_file, files_below
 from storage.files.folder import FolderRefused, add_shards, open_folder
+from storage.tests.on_disk import compact
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import queue_key
 from visibility.rows.row_values import QueueRow
@@ -77,9 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("made") / "data"
     asyncio.run(_fill(data))
     open_replayed(data / "shard-0").close()
-    rows = Rdict(str(data / "shard-0"), rocks_options())
-    rows.compact_range(None, None)
-    rows.close()
+    compact(data / "shard-0")
     note(data)
     return data
 
@@ -321,7 +320,7 @@ def test_no_service_starts_on_a_salvage_that_was_cut_off(
         shutil.copytree(tmp_path / "new", at_once)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(salvage_module, "_copy_database", cut_off)
+    monkeypatch.setattr(salvage_module, "copy_file", cut_off)
     with pytest.raises(KeyboardInterrupt):
         salvage_module.salvage(source, tmp_path / "new")
 

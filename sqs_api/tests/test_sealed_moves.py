@@ -11,7 +11,6 @@ import pytest
 
 from cluster.keys.keyring import KeysAway
 from cluster.tests.driver import Driver
-from sqs_api.gateway.sealer import Sealer
 from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, World, now
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import json_request
@@ -216,7 +215,7 @@ async def test_keys_that_cannot_be_made_now_keep_messages_where_they_are(
     monkeypatch: pytest.MonkeyPatch, make_world: MakeWorld
 ) -> None:
     world = make_world(PLAIN, ORDERS)
-    world.sealer._sealing.clear()
+    world.forget_keys()
     world.send(world.source)
     tries: list[object] = []
 
@@ -244,7 +243,7 @@ async def test_a_task_goes_on_when_its_key_can_be_made(
 ) -> None:
     world = make_world(PLAIN, PLAIN)
     sealed = world.define("sealed", 3, ORDERS)
-    world.sealer._sealing.clear()
+    world.forget_keys()
     world.send(world.dead, count=2)
 
     async def fail(named: object) -> None:
@@ -267,15 +266,14 @@ async def test_a_task_goes_on_when_its_key_can_be_made(
 def test_what_is_sealed_already_moves_without_a_data_key(make_world: MakeWorld) -> None:
     world = make_world(ORDERS, ORDERS)
     world.send(world.source)
-    other = Sealer(world.keyring, world.clock, makes_keys=False)
-    world.driver.state.sealing = other
+    world.forget_keys()
 
     world.receive(world.source)
     world.receive(world.source)
     assert world.move().status == "COMPLETED"
 
     assert world.keys(world.source) == ["orders"]
-    assert other._sealing == {}
+    assert not world.sealer.is_making
 
 
 @pytest.mark.parametrize("way", ["receive", "task", "selected"])

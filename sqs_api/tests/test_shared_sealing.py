@@ -134,11 +134,13 @@ async def test_a_message_under_the_wanted_key_stays_as_it_is(sealers: Sealers) -
     sealers.late.report()
     await sealers.one.prepare([KEYED])
     message = seal(sealers.one, KEYED)
+    before = set(sealers.late.coordination.records)
 
     moved = await retried(lambda: sealers.other.sealed_for(message, KEYED))
 
     assert moved is message
-    assert (sealers.other._sealing, sealers.other._made_soon) == ({}, {})
+    assert not sealers.other.is_making
+    assert set(sealers.late.coordination.records) == before, "it takes no data keys for it"
 
 
 async def test_a_message_that_moves_is_sealed_when_its_data_key_is_made(sealers: Sealers) -> None:
@@ -173,9 +175,9 @@ async def test_data_keys_for_queues_that_are_new_are_made_before_messages_need_t
     await sealers.one.renew([BUILT_IN, KEYED])
 
     assert sealers.one.open(seal(sealers.one, KEYED)) == BODY
-    before = dict(sealers.one._sealing)
+    before = [seal(sealers.one, queue).sealed for queue in (BUILT_IN, KEYED)]
     await sealers.one.renew([BUILT_IN, KEYED])
-    assert sealers.one._sealing == before
+    assert [seal(sealers.one, queue).sealed for queue in (BUILT_IN, KEYED)] == before
 
 
 async def test_a_key_that_cannot_be_made_is_tried_again_after_a_second(sealers: Sealers) -> None:
@@ -183,12 +185,12 @@ async def test_a_key_that_cannot_be_made_is_tried_again_after_a_second(sealers: 
     for _ in range(3):
         with pytest.raises(ServiceUnavailable):
             seal(sealers.one, BUILT_IN)
-        await asyncio.gather(*sealers.one._made_soon.values())
+        await sealers.one.made()
     sealers.late.coordination.is_away = False
 
     with pytest.raises(ServiceUnavailable):
         seal(sealers.one, BUILT_IN)
-    assert sealers.one._made_soon == {}, "not yet"
+    assert not sealers.one.is_making, "not yet"
     sealers.clock.at_ms += 1_000
 
     assert sealers.one.open(await retried(lambda: seal(sealers.one, BUILT_IN))) == BODY
@@ -200,7 +202,7 @@ async def test_after_a_restore_of_etcd_messages_are_sealed_under_keys_that_other
     before = await retried(lambda: seal(sealers.one, BUILT_IN))
     coordination = sealers.late.coordination
     lost = {key: None for key in coordination.records if key.startswith("data/")}
-    coordination._change(Transaction({}, {**lost, "ids/block": None}))
+    coordination.change(Transaction({}, {**lost, "ids/block": None}))
     coordination.is_away = True
 
     with pytest.raises(ServiceUnavailable):

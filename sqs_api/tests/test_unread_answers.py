@@ -14,7 +14,7 @@ from auth.caller import Caller
 from cluster.shards.router import Router
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, PAGES, RequestMemory
 from sqs_api.tests.listening import Port, listening
-from sqs_api.tests.serving import Client, Service, json_request, query_request, until
+from sqs_api.tests.serving import Client, Service, json_request, query_request, running, until
 from visibility.contract.model import Request
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
@@ -135,14 +135,14 @@ class _ElsewhereRouter(Router):
         return super().submit(request, on_answer)
 
 
-async def test_messages_that_a_leader_elsewhere_handed_out_are_given_back_without_room(
-    service: Service,
-) -> None:
-    url = await service.make_queue(VisibilityTimeout="600")
-    await _fill(service, url, 10)
-    memory, caller = service.gateway.memory, _caller(GREEDY)
-    service.gateway._router = _ElsewhereRouter([service.shard])
-    async with listening(service, memory_bytes=MEMORY) as port:
+async def test_messages_that_a_leader_elsewhere_handed_out_are_given_back_without_room() -> None:
+    async with (
+        running(routed_by=_ElsewhereRouter) as service,
+        listening(service, memory_bytes=MEMORY) as port,
+    ):
+        url = await service.make_queue(VisibilityTimeout="600")
+        await _fill(service, url, 10)
+        memory, caller = service.gateway.memory, _caller(GREEDY)
         client = await port.connect()
         memory.hold(caller, MEMORY // 8)  # room for a message, but not for all
 
@@ -169,13 +169,13 @@ class _DeposedRouter(Router):
         return True
 
 
-async def test_client_that_hangs_up_before_a_second_decision_gives_its_room_back(
-    service: Service,
-) -> None:
-    url = await service.make_queue()
-    service.gateway._router = _DeposedRouter([service.shard])
-    memory = service.gateway.memory
-    async with listening(service, memory_bytes=MEMORY) as port:
+async def test_client_that_hangs_up_before_a_second_decision_gives_its_room_back() -> None:
+    async with (
+        running(routed_by=_DeposedRouter) as service,
+        listening(service, memory_bytes=MEMORY) as port,
+    ):
+        url = await service.make_queue()
+        memory = service.gateway.memory
         client = await port.connect()
         await client.send(_receive(url))
         await until(lambda: memory.answer_bytes > 0)

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from rocksdict import Rdict
+
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_replayed, open_store
-from storage.engines.rocks import RocksRows
+from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.store_options import StoreOptions
 from storage.log import Log, Position
 from storage.tests.store_places import SEGMENT_BYTES
@@ -39,6 +41,13 @@ def changing(folder: Path) -> Iterator[Changes]:
         yield changes
         rows.write(changes.ops)
         rows.flush()
+
+
+def compact(folder: Path) -> None:
+    """Compact the rows of a closed folder: its files are replaced."""
+    rows = Rdict(str(folder), rocks_options())
+    rows.compact_range(None, None)
+    rows.close()
 
 
 def log_of(store: DurableStore) -> Log:

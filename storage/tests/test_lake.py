@@ -59,9 +59,10 @@ def test_an_object_that_was_cut_off_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bucket").mkdir()
+    here = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+    monkeypatch.setattr("pyarrow.fs.S3FileSystem", lambda **_: here)
     store = ObjectStore("key", "secret", None, "eu-west-1", "http://127.0.0.1:1")
     lake = Lake("s3://bucket", store)
-    monkeypatch.setattr(lake, "_files", SubTreeFileSystem(str(tmp_path), LocalFileSystem()))
     monkeypatch.setattr("storage.lake.table.CHUNK_BYTES", 4)
     lake.write("whole", b"two chunks")
 
@@ -125,7 +126,14 @@ def test_a_umask_is_octal_and_leaves_the_owner_everything(text: str) -> None:
 
 def test_umasks_are_read() -> None:
     assert [read_umask(text) for text in ("077", "0027", "000")] == [0o077, 0o027, 0]
-    assert Lake("lake")._umask == 0o077
+
+
+def test_without_a_umask_the_lake_is_its_owners_alone(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+
+    lake.write("a/b", b"")
+
+    assert modes(lake) == {".": 0o700, "a": 0o700, "a/b": 0o600}
 
 
 def test_a_lake_that_is_there_stays_as_it_is(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from storage.engines.store import StoreFailed
-from storage.files import refusing_disk
 from storage.files.refusing_disk import disk_refusal, is_no_damage, naming_disk
 
 
@@ -94,8 +94,10 @@ def test_full_database_is_told() -> None:
 
 
 def test_error_of_a_refusing_disk_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = os_error(errno.EROFS, tmp_path)
-    monkeypatch.setattr(refusing_disk, "_refused_now", lambda _: refused)
+    def refuse(**_: object) -> None:
+        raise os_error(errno.EROFS, tmp_path)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
 
     with pytest.raises(sqlite3.OperationalError) as failed, naming_disk(tmp_path):
         raise sqlite_error("SQLITE_CANTOPEN")

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from visibility.content.id_digests import UNGROUPED
-from visibility.state import fairness
-from visibility.state.fairness import FINISHED_MIN, IN_FLIGHT_MIN, QUIET_AFTER_MS, Fairness
+from visibility.state.fairness import (
+    FINISHED_MIN,
+    IN_FLIGHT_MIN,
+    QUIET_AFTER_MS,
+    TENANTS_MAX,
+    Fairness,
+)
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -99,10 +106,14 @@ def test_processing_time_fades_by_half_a_minute() -> None:
     assert fair.noisy_now(60_000) == {}
 
 
-def test_what_is_known_of_groups_is_bounded() -> None:
+@pytest.mark.parametrize(("others", "known"), [(TENANTS_MAX - 1, True), (TENANTS_MAX, False)])
+def test_what_is_known_of_groups_is_bounded(others: int, known: bool) -> None:
     fair = Fairness()
+    for _ in range(int(FINISHED_MIN) - 1):
+        fair.finished(A, busy_ms=1_000_000, now_ms=0)
 
-    for number in range(3 * fairness.TENANTS_MAX):
-        fair.finished(b"%016d" % number, busy_ms=1, now_ms=number)
+    for number in range(others):
+        fair.finished(b"%016d" % number, busy_ms=1, now_ms=0)
+    fair.finished(A, busy_ms=1_000_000, now_ms=0)
 
-    assert len(fair._tenants) <= fairness.TENANTS_MAX
+    assert (A in fair.noisy_now(0)) == known

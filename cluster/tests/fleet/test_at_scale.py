@@ -41,8 +41,8 @@ def test_a_run_explains_its_greatest_clusters(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_planner_that_hears_nothing_lets_the_other_one_plan() -> None:
     simulation = Simulation(TINY, 1)
-    simulation._faults._often = 0.0
-    simulation._faults._blind_until_ms = run.START_MS + 600_000
+    simulation.faults.often = 0.0
+    simulation.faults.blind_until_ms = run.START_MS + 600_000
     simulation.run(until="no such finding")
     assert simulation.records.term == simulation.planners[1].term
     assert not simulation.figures.findings

@@ -52,11 +52,12 @@ class Silent:
 
     def __init__(self, whole: EtcdCoordination) -> None:
         self._whole = whole
+        self._parts: list[Silent] = []
         self.is_away = True
 
     def below(self, folder: str) -> Silent:
         part = Silent(self._whole.below(folder))
-        self._parts = [*getattr(self, "_parts", []), part]
+        self._parts.append(part)
         return part
 
     def back(self) -> None:

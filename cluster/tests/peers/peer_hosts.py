@@ -54,8 +54,12 @@ class KnownLeaders:
     def learn(self, leader: str | None) -> None:
         """The watch reports a leader."""
         self._leader = leader
+        self.tell(0)
+
+    def tell(self, shard: int) -> None:
+        """The watch reports a change of the leader of a shard, maybe of another cluster's."""
         for listener in self._listeners:
-            listener(0)
+            listener(shard)
 
 
 class HostView(KnownQueues):
@@ -88,6 +92,7 @@ class Host:
         catalog: Catalog | None = None,
         *,
         is_gateway: bool = False,
+        under_way_max: int = 1,
     ) -> None:
         """`catalog` has the definitions; without one, `view` has. A gateway asks others for what
         its catalog missed."""
@@ -100,7 +105,11 @@ class Host:
         self.view = HostView()
         definitions = self.view if catalog is None else catalog
         self.world = World(
-            store=store, definitions=definitions, entropy=SeededEntropy(name), remembers=True
+            store=store,
+            definitions=definitions,
+            entropy=SeededEntropy(name),
+            remembers=True,
+            under_way_max=under_way_max,
         )
         self.shard = self.world.shard
         self.transport = Transport(
@@ -125,11 +134,11 @@ class Host:
             news=QueueNews(self.transport, catalog) if catalog is not None and is_gateway else None,
         )
         if catalog is not None:
-            barrier = RevisionBarrier(catalog, partial(tell, catalog))
-            self.transport.serve(Channel.CATALOG, barrier.service)
-        decided = ForwardedRequests(shards, self.leaders, definitions, self._refusal)
-        self.transport.serve(Channel.REQUESTS, decided.service)
-        self.transport.serve(Channel.REPLICATION, decided.service)
+            self.news_service = RevisionBarrier(catalog, partial(tell, catalog)).service
+            self.transport.serve(Channel.CATALOG, self.news_service)
+        self.requests = ForwardedRequests(shards, self.leaders, definitions, self._refusal).service
+        self.transport.serve(Channel.REQUESTS, self.requests)
+        self.transport.serve(Channel.REPLICATION, self.requests)
 
     def _refusal(self, operation: Operation) -> ServiceUnavailable | None:
         is_refused = self.disk_is_short and type(operation) is SendMessage
@@ -178,6 +187,7 @@ class Cluster:
         settings: PeerSettings | None = None,
         catalogs: Mapping[str, Catalog] = MappingProxyType({}),
         gateways: str = "",
+        under_way_max: int = 1,
     ) -> None:
         """`catalogs` are those of hosts, by name; those of `gateways` ask others."""
         self.network = SimulatedNetwork()
@@ -191,6 +201,7 @@ class Cluster:
                 settings or PeerSettings(),
                 catalogs.get(name),
                 is_gateway=name in gateways,
+                under_way_max=under_way_max,
             )
             for name in names
         ]

@@ -9,8 +9,8 @@ from auth.auth_errors import AccessDenied
 from auth.caller import Caller
 from cluster.encoded_requests import encode_answer
 from cluster.peers.held_requests import Routed
-from cluster.peers.link import Call, ChannelService
-from cluster.peers.peer_outcomes import Outcome, Reason, Refusal, Refused
+from cluster.peers.link import Call
+from cluster.peers.peer_outcomes import Outcome, Refusal, Refused
 from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
 from cluster.tests.peers.peer_hosts import (
     COUNT,
@@ -137,7 +137,7 @@ async def test_what_a_role_may_not_ask_for_is_refused_with_a_sentence() -> None:
         def refuse(call: Call) -> None:
             call.refuse(Refusal.NOT_ALLOWED, "SendMessage")
 
-        b.transport._services[Channel.REQUESTS].on_request = refuse
+        b.requests.on_request = refuse
 
         asked = a.ask(SEND)
         await pass_time(0.01)
@@ -388,10 +388,7 @@ async def test_an_answer_that_cannot_be_read_is_an_internal_error(rubbish: bytes
         def answer_rubbish(call: Call) -> None:
             call.answer(rubbish)
 
-        b.transport.serve(Channel.REQUESTS, ChannelService(on_request=answer_rubbish))
-        for end in list(b.transport._incoming):
-            end.wire.break_off(Reason.LOST)
-        await pass_time(0.1)
+        b.requests.on_request = answer_rubbish
 
         with capture_logs() as logs:
             asked = a.ask(SEND)
@@ -407,7 +404,7 @@ async def test_a_leader_that_does_not_answer_costs_its_time_and_no_more() -> Non
     cluster = Cluster("ab", settings, settings=PeerSettings(breaker_failures=2))
     cluster.define(SEND)
     async with running(cluster) as (a, b):
-        b.transport._services[Channel.REQUESTS].on_request = lambda call: None
+        b.requests.on_request = lambda call: None
 
         asked = [a.ask(SEND)]
         await settled()

@@ -19,7 +19,7 @@ from cluster.tests.peers.peer_hosts import (
     the_cluster,
 )
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import lead_of, pass_time, settled
+from cluster.tests.world import pass_time, settled
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters
 from visibility.contract.results import SendMessageResult
@@ -180,11 +180,14 @@ async def test_what_a_fallen_leader_did_not_decide_is_sent_to_the_next() -> None
     cluster = the_cluster("abc")
     async with running(cluster) as (a, b, c):
         b.shard.undecided = NotDecided  # type: ignore[method-assign]
-        lead_of(b.shard)._under_way_max = 0  # requests stay in the inbox
+        cluster.store.auto_sync = False
+        b.ask(SEND)  # under way, so that the others stay in the inbox
+        await pass_time(0.1)
         asked = [a.ask(SEND), b.ask(SEND)]
         await pass_time(0.1)
 
         await b.fall()
+        cluster.store.auto_sync = True
         await c.lead()
         cluster.learn("c")
         await pass_time(1.0)

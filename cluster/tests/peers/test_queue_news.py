@@ -260,7 +260,7 @@ async def test_many_requests_ask_together() -> None:
     async with gateway() as made:
         await made.move(is_over=True)
         questions = 0
-        service = made.leader.transport._services[Channel.CATALOG]
+        service = made.leader.news_service
         answer = service.on_request
         assert answer is not None
 
@@ -284,7 +284,7 @@ async def test_a_request_does_not_take_the_answer_of_a_question_from_before_it()
     """The queue changes again while the answer is on its way."""
     async with gateway() as made:
         await made.there.tag_queue(made.there.queue(*NAME), {"first": "1"})
-        service = made.leader.transport._services[Channel.CATALOG]
+        service = made.leader.news_service
         answer = service.on_request
         assert answer is not None
         questions, is_asked = 0, asyncio.Event()
@@ -361,7 +361,7 @@ async def test_a_poll_that_waits_as_its_queue_is_purged_gets_what_is_sent_later(
 async def test_a_host_of_an_older_version_says_nothing() -> None:
     async with gateway() as made:
         barrier = RevisionBarrier(made.there)
-        made.leader.transport._services[Channel.CATALOG].on_request = barrier.service.on_request
+        made.leader.news_service.on_request = barrier.service.on_request
         await made.move(is_over=True)
         answer = await made.ask(lambda queue: prepared.send(queue, "x"))
         assert type(answer) is ServiceUnavailable
@@ -372,7 +372,7 @@ async def test_a_host_of_an_older_version_says_nothing() -> None:
 @virtual
 async def test_an_answer_that_cannot_be_read_keeps_nobody() -> None:
     async with gateway() as made:
-        service = made.leader.transport._services[Channel.CATALOG]
+        service = made.leader.news_service
 
         def answer_badly(call: Call) -> None:
             call.answer(b"\xc1")

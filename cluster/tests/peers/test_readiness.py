@@ -47,7 +47,6 @@ async def test_a_host_that_is_cut_off_is_not_ready_for_long() -> None:
 async def test_another_cluster_without_leaders_leaves_this_one_ready() -> None:
     cluster = the_cluster("abc")
     async with running(cluster) as (a, *_):
-        for listener in a.leaders._listeners:
-            listener(7)
+        a.leaders.tell(7)
         await pass_time(30.0)
         assert a.router.ready

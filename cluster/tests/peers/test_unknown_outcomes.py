@@ -11,7 +11,7 @@ import pytest
 from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
 from cluster.tests.peers.peer_hosts import COUNT, QUEUE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import AskedShard, lead_of, pass_time
+from cluster.tests.world import AskedShard, pass_time
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Deliveries
@@ -250,13 +250,12 @@ async def test_a_connection_that_breaks_costs_no_send() -> None:
 
 @virtual
 async def test_messages_that_were_asked_for_again_are_not_given_back_as_well() -> None:
-    cluster = Cluster("abc")
+    cluster = Cluster("abc", under_way_max=4)
     cluster.define(prepared.counters(QUEUE))
     async with running(cluster) as (_, b, _):
         sent = b.ask(prepared.send(QUEUE, "hello"))
         await pass_time(0.1)
         assert sent.refusal is SendMessageResult
-        lead_of(b.shard)._under_way_max = 4
 
         received = await under_way(cluster, prepared.receive(QUEUE))
         cluster.store.auto_sync = True

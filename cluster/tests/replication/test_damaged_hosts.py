@@ -284,7 +284,7 @@ async def _fetches_others(
     if damage is None:
         assert damaged.process is not None
         assert damaged.process.rows is not None
-        damaged.process.rows._keys.remove(key)
+        damaged.process.rows.lose(key)
     fetching = asyncio.Event()
 
     async def fetch() -> Replaced:

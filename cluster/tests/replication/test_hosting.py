@@ -17,7 +17,7 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.link import OnMessage
 from cluster.peers.peer_settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
-from cluster.replication.checkpointing import CheckpointTraffic
+from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
 from cluster.shards.shard import Shard
@@ -79,6 +79,18 @@ class Port:
             on_message(self._name, body)
 
 
+class FailingFiles(SystemFiles):
+    """Files of which one sync of a folder may fail."""
+
+    failing: Path | None = None
+
+    def sync_folder(self, folder: Path) -> None:
+        if folder == self.failing:
+            self.failing = None
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync_folder(folder)
+
+
 class Cluster:
     """Three hosts in one process, each with a folder."""
 
@@ -91,6 +103,8 @@ class Cluster:
         scrub_times: ScrubTimes | None = None,
     ) -> None:
         self.folder = folder
+        self.log_id = LOG_ID
+        self.files = FailingFiles()
         self.options = options or StoreOptions(segment_bytes=SEGMENT_BYTES)
         self.scrub_times = scrub_times
         self.timing = TIMING._replace(retained_bytes=retained_bytes)
@@ -109,12 +123,13 @@ class Cluster:
             leadership_of=lambda number: HostLeadership(
                 self.coordination, name, lambda work: work()
             ),
-            log_id_of=lambda number: LOG_ID,
+            log_id_of=lambda number: self.log_id,
             peers=lambda: self.peers[name],
             options=self.options,
             clock=SystemClock(),
             entropy=SystemEntropy(),
             timing=self.timing,
+            place=ON_THIS_MACHINE._replace(files=self.files),
             checkpoints=CheckpointTraffic(
                 self.links[name].transport,
                 monotonic_s=SystemClock().monotonic_s,
@@ -258,23 +273,10 @@ async def test_the_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     await cluster.start("a")
     await cluster.shards["a"].stop()
-    cluster.stores["a"]._log_id_of = lambda number: bytes(16)
+    cluster.log_id = bytes(16)
 
     with pytest.raises(StoreFailed, match="cannot open"):
         await cluster.start("a")
-
-
-class FailingFiles(SystemFiles):
-    """Files of which one sync of a folder fails."""
-
-    def __init__(self, folder: Path) -> None:
-        self._failing: Path | None = folder
-
-    def sync_folder(self, folder: Path) -> None:
-        if folder == self._failing:
-            self._failing = None
-            raise OSError(errno.EIO, "Input/output error")
-        super().sync_folder(folder)
 
 
 async def test_rows_whose_mark_cannot_be_removed_are_closed_and_open_at_the_next_try(
@@ -287,8 +289,7 @@ async def test_rows_whose_mark_cannot_be_removed_are_closed_and_open_at_the_next
     await cluster.shards["a"].stop()
     folder = cluster.rows_folder("a")
     await asyncio.to_thread(_replace_by_a_copy, folder, Replaced(LOG_ID, position))
-    files = FailingFiles(folder)
-    cluster.stores["a"]._place = cluster.stores["a"]._place._replace(files=files)
+    cluster.files.failing = folder
 
     with pytest.raises(StoreFailed, match="Input/output error"):
         await cluster.start("a")

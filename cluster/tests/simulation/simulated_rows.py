@@ -54,6 +54,10 @@ class SimulatedRows(RowReader):
         """The changes since the last flush, by Entry."""
         self._is_open = True
 
+    def lose(self, key: bytes) -> None:
+        """Be without this row, as if its block were damaged."""
+        self._keys.remove(key)
+
     # -- RowStore ----------------------------------------------------------------------------------
 
     def applied(self) -> Position:

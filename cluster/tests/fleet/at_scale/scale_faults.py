@@ -27,10 +27,10 @@ class Faults:
         """`often` multiplies the faults of a day; one or all clusters become slow each `slow_s`."""
         self._run = run
         self._slow_s = slow_s
-        self._often = often
+        self.often = often
         self._chance = run.chance
         self._heal: list[tuple[int, str, int]] = []
-        self._blind_until_ms = 0
+        self.blind_until_ms = 0
         self._created = 0
 
     def step(self) -> None:
@@ -52,14 +52,14 @@ class Faults:
 
     def seen_by(self, planner: PlannerModel, late: deque[list[HostLoad]]) -> list[HostLoad]:
         """The reports that this planner has: a tenth of them is ten or twenty seconds late."""
-        if self._run.now_ms < self._blind_until_ms and planner.name.endswith("0"):
+        if self._run.now_ms < self.blind_until_ms and planner.name.endswith("0"):
             return []
         if self._chance.random() < 0.1:
             return self._chance.choice(late)
         return late[-1]
 
     def _happens(self, mean_s: float) -> bool:
-        return self._chance.random() < self._often * _STEP_S / mean_s
+        return self._chance.random() < self.often * _STEP_S / mean_s
 
     def _lose(self) -> None:
         models = self._run.clusters.models
@@ -91,7 +91,7 @@ class Faults:
             elif holder.gives_up and other.stopped_until_ms <= run.now_ms:
                 other.take()
         if self._happens(_BLIND_S):
-            self._blind_until_ms = run.now_ms + chance.randrange(60, 600) * 1000
+            self.blind_until_ms = run.now_ms + chance.randrange(60, 600) * 1000
         if not self._happens(_PLANNER_S):
             return
         index = next(n for n, each in enumerate(run.planners) if each.term == run.records.term)

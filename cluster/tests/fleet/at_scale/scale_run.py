@@ -116,7 +116,7 @@ class Simulation:
         self._late: deque[list[HostLoad]] = deque(maxlen=3)
         self._recent: deque[dict[str, float]] = deque(maxlen=_MEASURED)
         self._last = (0.0, 0.0)
-        self._faults = Faults(self, size.faults, size.slow_s)
+        self.faults = Faults(self, size.faults, size.slow_s)
         self.figures = Figures()
         self._explained = Explained(self, _MEASURED) if explains else None
         self._create_all()
@@ -168,11 +168,11 @@ class Simulation:
 
     def _step(self, is_measured: bool) -> None:
         self.traffic.step((self.now_ms - START_MS) / 1000, REPORT_MS / 1000)
-        self._faults.step()
+        self.faults.step()
         self.clusters.measure()
         self._late.append(self.clusters.reports(self.now_ms, self._bugs.reports_served))
         for planner in self.planners:
-            reports = self._faults.seen_by(planner, self._late)
+            reports = self.faults.seen_by(planner, self._late)
             planner.observe(reports, self.now_ms)
         for planner in self.planners:
             made = planner.tick(self.now_ms, self._bugs, self._apply)
