@@ -218,6 +218,19 @@ def test_a_phone_shows_the_button_that_restores_a_queue(browser: Any, opened: No
     assert tab.faults == []
 
 
+def test_a_tablet_shows_where_dead_letters_go(browser: Any, opened: NodeProcess) -> None:
+    make_dead_letters(sqs(opened), "tablet", "x")
+    tab = tab_of(browser, opened, "/queues?search=tablet", viewport={"width": 820, "height": 900})
+    to = tab.page.get_by_text("to tablet-dead")
+    to.wait_for()
+    tab.settle()
+    box = to.bounding_box()
+
+    assert box is not None
+    assert box["x"] + box["width"] <= 801, "as wide as the table"
+    assert tab.faults == []
+
+
 # -- progress --------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ const COLUMNS = [
   ["Lost in", "number wide", "expires"],
   ["In/s", "number wide"],
   ["Out/s", "number wide"],
-  ["Last hour", "wide"],
+  ["Last hour", "wide trend"],
   ["Dead letters", "wide names"],
 ];
 

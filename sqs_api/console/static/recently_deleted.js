@@ -34,16 +34,15 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
         ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
       time(queue.deleted_at_ms),
       timeLeft(queue),
-      !queue.restoring && !queue.obstacle
-        && may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
-        { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
+      queue.obstacle ? el("span", { class: "hint" }, queue.obstacle)
+        : !queue.restoring && may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
+          { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
     ], { "data-key": String(queue.queue_id) });
   }
 
   function timeLeft({ restoring, obstacle, restorable_until_ms: until }) {
-    if (obstacle) return el("span", { class: "hint" }, obstacle);
-    if (!restoring) return span((until - nowMs()) / 1000);
-    return "coming back";
+    if (restoring) return "coming back";
+    return obstacle ? "none" : span((until - nowMs()) / 1000);
   }
 
   async function restore({ queue_id: id, name, dead_letters: left }) {
