@@ -113,7 +113,7 @@ def test_a_purge_needs_the_name(browser: Any, opened: NodeProcess) -> None:
     assert count(client, "purged") == 1
     dialog.get_by_role("textbox").fill("purged")
     confirm.click()
-    tab.see("purged is empty.")
+    tab.see("purged is purged.")
 
     assert count(client, "purged") == 0
 

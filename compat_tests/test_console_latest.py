@@ -172,6 +172,65 @@ def test_a_purge_is_undone_on_its_page(browser: Any, opened: NodeProcess) -> Non
     assert tab.faults == []
 
 
+def test_a_purge_that_comes_back_is_counted_and_undone_once(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="leased", Attributes={"VisibilityTimeout": "3600"})
+    for body in "abc":
+        client.send_message(QueueUrl="leased", MessageBody=body)
+    client.receive_message(QueueUrl="leased")
+    client.purge_queue(QueueUrl="leased")
+    tab, other = (tab_of(browser, opened, "/queues/leased") for _ in range(2))
+    for each in (tab, other):
+        each.see("its 3 messages can be restored.")
+    late = Held(other, "**/restore")
+    other.press("Undo the purge")
+    late.wait()
+    tab.press("Undo the purge")
+    tab.see("Coming back, 1 left.")
+    late.end()
+    other.see("The messages of queue leased come back already.")
+    other.see("Coming back, 1 left.")
+    tab.page.reload()
+    tab.see("Coming back, 1 left.")
+
+    assert count(client, "leased") == 2
+    tab.go("/queues")
+    tab.page.set_viewport_size({"width": 390, "height": 900})
+    gone = tab.page.get_by_role("region", name="Recently deleted")
+    expect(gone.locator("tbody tr").filter(has_text="leased")).to_contain_text("coming back")
+    assert tab.faults == other.faults == []
+
+
+def test_a_phone_shows_the_button_that_restores_a_queue(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="lost-on-a-phone")
+    client.delete_queue(QueueUrl="lost-on-a-phone")
+    tab = tab_of(browser, opened, viewport={"width": 390, "height": 900})
+    restore = tab.page.get_by_role("button", name="Restore lost-on-a-phone")
+    restore.wait_for()
+    tab.settle()
+    box = restore.bounding_box()
+
+    assert box is not None
+    assert box["x"] + box["width"] <= 378, "as wide as the table"
+    assert tab.faults == []
+
+
+def test_a_tablet_shows_where_dead_letters_go(browser: Any, opened: NodeProcess) -> None:
+    make_dead_letters(sqs(opened), "tablet", "x")
+    tab = tab_of(browser, opened, "/queues?search=tablet", viewport={"width": 820, "height": 900})
+    to = tab.page.get_by_text("to tablet-dead")
+    to.wait_for()
+    tab.settle()
+    box = to.bounding_box()
+
+    assert box is not None
+    assert box["x"] + box["width"] <= 801, "as wide as the table"
+    assert tab.faults == []
+
+
 # -- progress --------------------------------------------------------------------------------------
 
 

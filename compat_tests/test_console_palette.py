@@ -43,6 +43,19 @@ def test_a_queue_is_found_by_a_few_letters_from_any_screen(
     assert tab.faults == []
 
 
+def test_the_palette_says_where_a_message_is_found(browser: Any, filled: NodeProcess) -> None:
+    tab = tab_of(browser, filled)
+    tab.page.get_by_role("button", name="Go to").wait_for()
+    tab.page.keyboard.press("Control+k")
+    box = tab.page.get_by_role("combobox", name="Go to, or do")
+    box.fill("ddfbce41-46e3-4160-ac15-6704b54c0c08")
+    tab.see("filter the queue's messages by this id")
+    box.fill("ddfbce41")
+    tab.see("Nothing has this name.")
+
+    assert tab.faults == []
+
+
 def test_what_a_screen_does_is_done_from_the_palette_after_its_question(
     browser: Any, filled: NodeProcess
 ) -> None:

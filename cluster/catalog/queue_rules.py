@@ -427,6 +427,8 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
     purged while it had several parts.
     """
     kept = view.kept.get(queue_id)
+    if kept is not None and kept.state is KeptState.RESTORING:
+        raise QueueDoesNotExist(f"The messages of queue {kept.queue.name} come back already.")
     if kept is None or not kept.queue.is_home or not view.kept.is_restorable(kept, now_ms):
         raise QueueDoesNotExist()
     if kept.continued_as:

@@ -121,7 +121,7 @@ def _merged(answers: Mapping[str, Any], leads: Leads) -> Any:
 async def restore_queue(context: OperatorContext, asked: Asked, kept: KeptQueue) -> RestoredQueue:
     """Restore a deleted queue, or the messages of a purged one; those in flight follow."""
     asked.noted["queue_id"] = kept.queue_id
-    queue = await context.deletions.restore(kept.queue_id)
+    queue = await _restored(context, kept.queue_id, "It is back already, or its time is over.")
     asked.noted["restored"] = queue.arn
     restoring = context.deletions.restoring()
     complete = all(each.queue.arn != queue.arn for each in restoring)
@@ -131,15 +131,24 @@ async def restore_queue(context: OperatorContext, asked: Asked, kept: KeptQueue)
 async def restore_deleted_queue(context: OperatorContext, asked: Asked) -> ShownQueueId:
     """Restore a deleted queue, or the messages of a purged one; answers with their queue."""
     queue_id = int(asked.parts[0])
+    missing = f"No deleted queue with the id {queue_id} can be restored."
     try:
-        queue = await context.deletions.restore(queue_id)
+        queue = await _restored(context, queue_id, missing)
     except QueueDoesNotExist as refusal:
-        text = f"No deleted queue with the id {queue_id} can be restored."
-        is_plain = refusal.message == QueueDoesNotExist.default_message
-        raise Refused(404, text if is_plain else refusal.message) from refusal
+        raise Refused(404, refusal.message) from refusal
     except QueueNameExists as refusal:
         raise Refused(409, refusal.message) from refusal
     return _shown(queue)
+
+
+async def _restored(context: OperatorContext, queue_id: int, missing: str) -> QueueDefinition:
+    """Restore it; `missing` is the text of a refusal without a reason of its own."""
+    try:
+        return await context.deletions.restore(queue_id)
+    except QueueDoesNotExist as refusal:
+        if refusal.message != QueueDoesNotExist.default_message:
+            raise
+        raise QueueDoesNotExist(missing) from refusal
 
 
 async def delete_queue(context: OperatorContext, asked: Asked, named: NamedQueue) -> ShownQueueId:

@@ -125,12 +125,15 @@ class QueuePage(TypedDict):
 
 
 class Purged(TypedDict):
-    """The messages of a purge. `obstacle` is the reason if they cannot be restored."""
+    """The messages of a purge, or those that are left of it while they come back (`restoring`);
+    None: nobody knows how many. `obstacle` is the reason if they cannot be restored."""
 
     queue_id: int
     purged_at_ms: int
     restorable_until_ms: int
     obstacle: str | None
+    restoring: bool
+    messages: int | None
 
 
 class ShownTag(TypedDict):
@@ -212,7 +215,7 @@ async def show_queue(context: OperatorContext, asked: Asked) -> WholeQueue:
         "modified_at_ms": queue.modified_at_ms,
         "may": _may(asked, queue, _ON_A_QUEUE),
         "hidden": _hidden(asked, shown),
-        "purges": _purges(context, asked, queue),
+        "purges": await _purges(context, asked, queue),
         "encryption_keys": _keys(context, queue) if asked.may(SET_ATTRIBUTES, queue.name) else [],
     }
 
@@ -235,19 +238,35 @@ def _keys(context: OperatorContext, queue: QueueDefinition) -> list[str]:
     ]
 
 
-def _purges(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> list[Purged]:
+async def _purges(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> list[Purged]:
     if not asked.may_administer(RESTORE_QUEUE, context.account):
         return []
+    deletions = context.deletions
+    restoring = deletions.restoring()
+    purged = [
+        each
+        for each in (*restoring, *deletions.all())
+        if each.continued_as and each.queue.arn == queue.arn
+    ]
+    readings = await context.readings.of(each.queue for each in purged)
     return [
         {
             "queue_id": kept.queue.queue_id,
             "purged_at_ms": kept.deleted_at_ms,
-            "restorable_until_ms": context.deletions.restorable_until_ms(kept),
+            "restorable_until_ms": deletions.restorable_until_ms(kept),
             "obstacle": kept.obstacle,
+            "restoring": kept in restoring,
+            "messages": _all_of(readings.get(kept.queue.queue_id, EMPTY)),
         }
-        for kept in context.deletions.all()
-        if kept.continued_as and kept.queue.arn == queue.arn
+        for kept in purged
     ]
+
+
+def _all_of(reading: QueueReading | None) -> int | None:
+    """All messages of a queue that nobody receives from."""
+    if reading is None:
+        return None
+    return reading.visible + reading.in_flight + reading.delayed
 
 
 class Purge(msgspec.Struct, forbid_unknown_fields=True):

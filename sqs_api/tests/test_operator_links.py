@@ -90,9 +90,30 @@ async def test_a_purge_is_taken_back(data: Path) -> None:
 
     assert before == elsewhere == after == []
     assert purge["restorable_until_ms"] > purge["purged_at_ms"]
+    assert (purge["restoring"], purge["messages"]) == (False, 2)
     assert (empty, messages) == (0, 2)
     assert restored == {"restored": "dead", "complete": True}
     assert again.status == 404
+    assert again.json["error"] == "It is back already, or its time is over."
+
+
+async def test_what_is_left_of_a_purge_that_comes_back_is_counted(data: Path) -> None:
+    async with serving(data) as served:
+        await make_dead_letters(served, "a", "b", "c")
+        await served.call("ReceiveMessage", QueueUrl="dead", VisibilityTimeout=600)
+        operators = Operators(served)
+        await operators.done("queues/dead/purge", {"confirm": "dead"})
+        (purge,) = (await operators.seen("queues/dead"))["purges"]
+        wanted = {"queue_id": purge["queue_id"]}
+        restored = await operators.done("deleted-queues/restore", wanted)
+        (left,) = (await operators.seen("queues/dead"))["purges"]
+        again = await operators.post("deleted-queues/restore", wanted)
+
+    assert (purge["restoring"], purge["messages"]) == (False, 3)
+    assert not restored["complete"]
+    assert left == {**purge, "restoring": True, "messages": 1}
+    assert again.status == 404
+    assert again.json["error"] == "The messages of queue dead come back already."
 
 
 async def test_a_purge_is_taken_back_by_those_who_may_restore_queues(data: Path) -> None:

@@ -5,6 +5,7 @@ import { el, fill } from "./dom.js";
 
 const SHOWN_MAX = 12;
 const PAUSE_MS = 150;
+const MESSAGE_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 /** Places of a queue, with what they need. @type {[text: string, rest: string, needs: string][]} */
 const OF_QUEUE = [
   ["", "", "holdfast:GetQueue"],
@@ -64,7 +65,8 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
   function show() {
     shown = matching([...here, ...queues], input.value);
     at = Math.max(0, Math.min(at, shown.length - 1));
-    fill(list, shown.length === 0 && el("li", { role: "option", "aria-disabled": "true" }, "Nothing has this name."),
+    fill(list, shown.length === 0 && el("li", { role: "option", "aria-disabled": "true" }, MESSAGE_ID.test(input.value.trim())
+      ? "A message is found in its queue: filter the queue's messages by this id." : "Nothing has this name."),
       shown.map((entry, index) => el("li", { id: `entry-${index}`, role: "option", "aria-selected": String(index === at),
         onclick: () => choose(entry) }, el("span", {}, entry.text), el("span", { class: "hint" }, entry.kind))));
     input.setAttribute("aria-activedescendant", shown.length ? `entry-${at}` : "");

@@ -67,7 +67,7 @@ function same(queue) {
   return command(...commands.showQueue(queue),
     ...(may.has("sqs:PurgeQueue") ? [commands.purge(queue)] : []),
     ...(may.has("sqs:DeleteQueue") ? [commands.deleteQueue(queue)] : []),
-    ...(queue.purges.length ? [commands.restoreQueue(queue.name)] : []));
+    ...(queue.purges.some(({ restoring }) => !restoring) ? [commands.restoreQueue(queue.name)] : []));
 }
 
 /** True for a dead-letter queue that the caller may look into. */
@@ -95,21 +95,26 @@ function cards(queue, history) {
   ];
 }
 
-/** A purge that can be taken back. */
-function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: until, obstacle }, read, fail) {
-  if (obstacle) return el("p", { class: "notice" }, el("span", {}, "Purged at ", time(at), `. ${obstacle}`));
+/** A purge that can be taken back, or what is left of one that comes back. */
+function purgeOf(queue, purge, read, fail) {
+  const { queue_id: id, purged_at_ms: at, restorable_until_ms: until, obstacle, restoring, messages } = purge;
+  const known = { class: "notice", "data-key": String(id) };
+  const all = messages === null ? "its messages" : messages === 1 ? "its message" : `its ${count(messages)} messages`;
+  if (restoring)
+    return el("p", { ...known, role: "status" }, el("span", {}, "Purged at ", time(at), `. Coming back, ${count(messages)} left. `
+      + "Those in flight follow when their visibility timeout ends."));
+  if (obstacle) return el("p", known, el("span", {}, "Purged at ", time(at), `. ${obstacle}`));
   const undo = async () => {
     try {
       const { complete } = await post("deleted-queues/restore", { queue_id: id });
-      notice(complete ? `The messages are back in ${queue.name}.`
-        : `The messages come back to ${queue.name}; the list of queues shows how many are left.`);
-      await read();
+      notice(complete ? `The messages are back in ${queue.name}.` : `The messages come back to ${queue.name}.`);
     } catch (error) {
       fail(error);
     }
+    await read();
   };
-  return el("p", { class: "notice actions" },
-    el("span", {}, "Purged at ", time(at), ". Until ", time(until), " the messages can be restored."),
+  return el("p", { ...known, class: "notice actions" },
+    el("span", {}, "Purged at ", time(at), ". Until ", time(until), ` ${all} can be restored.`),
     button("Undo the purge", undo, { busy: "Restoring …" }));
 }
 
@@ -123,7 +128,7 @@ function actions(queue, { hasArchive, grafanaUrl }, read, fail) {
   const purge = async () => {
     try {
       await post(ofQueue(queue.name, "/purge"), { confirm: queue.name });
-      notice(`${queue.name} is empty.`);
+      notice(`${queue.name} is purged.`);
       await read();
     } catch (error) {
       fail(error);

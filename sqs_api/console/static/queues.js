@@ -28,7 +28,7 @@ const COLUMNS = [
   ["Lost in", "number wide", "expires"],
   ["In/s", "number wide"],
   ["Out/s", "number wide"],
-  ["Last hour", "wide"],
+  ["Last hour", "wide trend"],
   ["Dead letters", "wide names"],
 ];
 
@@ -93,7 +93,7 @@ export async function showQueues({ view, query, signal, fail }) {
     const [name, ...others] = COLUMNS;
     const shown = [name, ...[...chosen].map((key) => [key, "value"]), ...others];
     return [
-      el("p", { class: "hint", role: "status" }, `${count(page.total)} queues`),
+      el("p", { class: "hint", role: "status" }, `${count(page.total)} queue${page.total === 1 ? "" : "s"}`),
       page.queues.length > 0
         ? table(listing.columns(shown), page.queues.map((queue) => queueRow(queue, depths, shown, tagCells(queue))), "Queues")
         : nothing(),

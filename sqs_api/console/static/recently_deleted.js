@@ -7,8 +7,8 @@ import { count, nowMs, span } from "./format.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
-const COLUMNS = [["Queue", "name queue"], ["What", ""], ["Messages", "number"], ["When", "wide"],
-  ["Restorable for", "number"], ["Actions", ""]];
+const COLUMNS = [["Queue", "gone"], ["Messages", "number"], ["When", "wide"], ["Time left", ""],
+  ["Actions", ""]];
 
 /** The list, read again and again; `restored` is called when a queue is back. */
 export function recentlyDeleted({ may, signal, fail, restored }) {
@@ -18,6 +18,8 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
     show: (queues) => queues.length > 0 && [
       el("h2", {}, "Recently deleted"),
       table(COLUMNS, queues.map(deletedRow), "Recently deleted"),
+      queues.some(({ restoring }) => restoring)
+        && el("p", { class: "hint" }, "Messages in flight come back when their visibility timeout ends."),
       may.includes("holdfast:RestoreQueue") && queues.some(({ restoring }) => !restoring)
         && command(...new Set(queues.filter(({ restoring }) => !restoring).map(({ name }) => commands.restoreQueue(name)))),
     ],
@@ -27,17 +29,20 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
 
   function deletedRow(queue) {
     return row(COLUMNS, [
-      queue.name,
-      queue.purged ? "purged" : "deleted",
+      [queue.name, el("span", { class: "hint" }, queue.purged ? " purged" : " deleted")],
       [count(queue.messages), queue.dead_letters > 0 && el("span", { class: "hint" },
         ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
       time(queue.deleted_at_ms),
-      queue.restoring ? "coming back" : queue.obstacle ? "never" : span((queue.restorable_until_ms - nowMs()) / 1000),
-      queue.restoring ? el("span", { class: "hint" }, "These are left.")
-        : queue.obstacle ? el("span", { class: "hint" }, queue.obstacle)
-        : may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
-        { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
+      timeLeft(queue),
+      queue.obstacle ? el("span", { class: "hint" }, queue.obstacle)
+        : !queue.restoring && may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
+          { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
     ], { "data-key": String(queue.queue_id) });
+  }
+
+  function timeLeft({ restoring, obstacle, restorable_until_ms: until }) {
+    if (restoring) return "coming back";
+    return obstacle ? "none" : span((until - nowMs()) / 1000);
   }
 
   async function restore({ queue_id: id, name, dead_letters: left }) {
@@ -46,10 +51,10 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
       const others = left > 0 ? ` ${count(left)} are in its dead-letter queue.` : "";
       notice(complete ? `${name} has its messages back.${others}`
         : `${name} gets its messages back; what is left shows here.${others}`);
-      await Promise.all([list.read(), restored()]);
     } catch (error) {
       fail(error);
     }
+    await Promise.all([list.read(), restored()]);
   }
 
   list.watch(REFRESH_MS);

@@ -3,6 +3,7 @@
 
 import { latest } from "./api.js";
 import { button, el, fill, patch } from "./dom.js";
+import { local } from "./format.js";
 import { repeat } from "./live.js";
 
 /** @typedef {Error & {status?: number, needsSignIn?: boolean, endsScreen?: boolean}} Failure */
@@ -68,7 +69,7 @@ export class Resource {
 export function failureText(what, { failure, value, readAtMs }) {
   const reason = `${what} cannot be read: ${lower(failure.message)}`.replace(/\w$/, "$&.");
   if (value === null) return reason;
-  return `${reason} This is from ${new Date(readAtMs).toLocaleTimeString()}.`;
+  return `${reason} This is from ${local(readAtMs).split(" ")[1]}.`;
 }
 
 /** A sentence's beginning within another sentence; names such as KMS keep their case. */

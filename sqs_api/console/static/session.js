@@ -104,6 +104,13 @@ export function returnFromProvider() {
   if (said === "done") tabs().postMessage("signed in");
 }
 
+/** What AWS's sentence about a key says to someone who has just typed it. */
+function refusalText(/** @type {string} */ reason, /** @type {string} */ id) {
+  if (/^The security token .* invalid/.test(reason)) return `No access key ${id} is in use here, or not with this session token.`;
+  if (reason.startsWith("The request signature we calculated")) return `This is not the secret of ${id}.`;
+  return reason;
+}
+
 /** A form for an access key. `then` is called once it has signed in. */
 function keyForm(title, reason, usedRegion, then, ...more) {
   const text = (properties = {}) =>
@@ -123,7 +130,7 @@ function keyForm(title, reason, usedRegion, then, ...more) {
         region: region.value.trim(),
       });
     } catch (error) {
-      refusal.textContent = error.message;
+      refusal.textContent = refusalText(error.message, id.value.trim());
       refusal.hidden = false;
       return;
     }
