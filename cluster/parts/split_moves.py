@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
-import msgspec
-
-from cluster.catalog.catalog_records import name_of
+from cluster.parts.asked_anew import asked_anew
 from cluster.parts.part_requests import View, parts_with_tasks, to_part
 from cluster.shards.router import Router
-from visibility.contract.errors import (
-    Moved,
-    QueueDoesNotExist,
-    ResourceNotFound,
-    ServiceUnavailable,
-)
+from visibility.contract.errors import ResourceNotFound
 from visibility.contract.limits import MOVE_TASK_RESULTS
 from visibility.contract.model import Request
 from visibility.contract.operations import (
@@ -37,8 +31,6 @@ _NAMED = (CancelMessageMoveTask, ChangeMoveTask)
 _LISTS = (ListMessageMoveTasks, ReadMoveTasks)
 OF_TASKS = _STARTS + _NAMED + _LISTS
 """Operations about move tasks."""
-_ROUNDS_MAX = 3
-"""Homes that a start asks, while the queue moves."""
 
 
 class SplitMoves:
@@ -51,6 +43,9 @@ class SplitMoves:
     async def ask(self, request: Request, age_ms: int = 0) -> Answer:
         """Have a request about move tasks decided; see `Router.ask`. It names the whole queue.
         Raises QueueError."""
+        return await asked_anew(self._view, request, partial(self._ask, age_ms))
+
+    async def _ask(self, age_ms: int, request: Request) -> Answer:
         operation = request.operation
         if isinstance(operation, _STARTS):
             return await self._start(request, age_ms)
@@ -68,14 +63,9 @@ class SplitMoves:
 
     async def _start(self, request: Request, age_ms: int) -> Answer:
         """Ask the present home, once parts that drain have said that no task runs there."""
-        for _ in range(_ROUNDS_MAX):
-            await self._check_former_homes(request)
-            home = to_part(request, request.queue) if request.queue.parts else request
-            try:
-                return await self._router.ask(home, age_ms)
-            except Moved:
-                request = await self._renewed(request)
-        raise ServiceUnavailable()
+        await self._check_former_homes(request)
+        home = to_part(request, request.queue) if request.queue.parts else request
+        return await self._router.ask(home, age_ms)
 
     async def _check_former_homes(self, request: Request) -> None:
         """Raises InvalidParameterValue if a task of the queue runs at a former home."""
@@ -85,16 +75,6 @@ class SplitMoves:
             assert isinstance(answer, ListMessageMoveTasksResult)
             if any(each.status in ("RUNNING", "CANCELLING") for each in answer.results or ()):
                 raise one_at_a_time()
-
-    async def _renewed(self, request: Request) -> Request:
-        """The request with the latest definition of its queue. Raises QueueDoesNotExist."""
-        is_known = asyncio.Event()
-        self._view.when_caught_up(is_known.set)
-        await is_known.wait()
-        queue = self._view.find(name_of(request.queue))
-        if queue is None:
-            raise QueueDoesNotExist()
-        return msgspec.structs.replace(request, queue=queue)
 
     async def _ask_the_one(self, request: Request, age_ms: int) -> Answer:
         """Ask the part that has the named task. Raises ResourceNotFound if none has."""

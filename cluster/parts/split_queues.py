@@ -25,6 +25,7 @@ import msgspec
 
 from cluster.catalog.catalog_records import name_of
 from cluster.clock import Entropy
+from cluster.parts.asked_anew import asked_anew
 from cluster.parts.followed_receipts import Following
 from cluster.parts.part_requests import (
     View,
@@ -135,7 +136,11 @@ class SplitQueues:
         self._router.submit(to_part(request, received.part), lambda answer: None)
 
     async def counters(self, request: Request) -> QueueCounters:
-        """The sum of the parts' counters; the request is a ReadCounters. Raises QueueError."""
+        """The sum of the parts' counters, also of an unsplit queue; the request is a ReadCounters.
+        Raises QueueError."""
+        return await asked_anew(self._view, request, self._sum)
+
+    async def _sum(self, request: Request) -> QueueCounters:
         asked = (self._router.ask(to_part(request, part)) for part in request.queue.all_parts())
         answers = await asyncio.gather(*asked)
         return sum_of(answer for answer in answers if isinstance(answer, QueueCounters))

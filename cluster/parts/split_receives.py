@@ -39,7 +39,7 @@ from visibility.state.waiters import OnAnswer, Room, Ticket
 
 ANSWER_S = 0.2
 """Time after which a part that has not answered counts as empty, for a receive that does not
-wait."""
+wait and has heard from another part."""
 WATCH_S = 1
 """Time for which a part is asked to wait for messages."""
 AGAIN_S = 0.1
@@ -64,7 +64,7 @@ class SplitReceive(Ticket):
     """The part that is asked, or whose messages these are."""
     part_ticket: Ticket | None = None
     has_heard: bool = False
-    """True once a part has answered that it is empty."""
+    """True once a part has answered that it is empty, or has too many messages in flight."""
     is_limited: bool = False
     """True if a part has messages that a limit of the queue's tags holds back."""
     refusal: QueueError | None = None
@@ -258,6 +258,7 @@ class SplitReceives:
             receive.on_answer(answer)
         elif isinstance(answer, QueueDoesNotExist | OverLimit):
             receive.refusal = answer
+            receive.has_heard |= isinstance(answer, OverLimit)
             if_empty(receive)
         elif isinstance(answer, QueueError):  # it may have taken messages, which nobody gets
             self._note_failure(queue_id, answer)
@@ -285,7 +286,7 @@ class SplitReceives:
         self._first[queue_id] = first
 
     def _go_on(self, receive: SplitReceive) -> None:
-        """The first part is empty."""
+        """The first part is empty, or gone."""
         queue = self._view.find(name_of(receive.request.queue))
         if queue is None:
             receive.on_answer(QueueDoesNotExist())
@@ -302,7 +303,13 @@ class SplitReceives:
             part for part in queue.all_parts() if tried is None or part.queue_id != tried.queue_id
         ]
         answers: dict[int, int] = {}
-        is_over = False
+        is_late = is_over = False
+
+        def late() -> None:
+            nonlocal is_late
+            is_late = True
+            if receive.has_heard or receive.until_s:
+                over()
 
         def over() -> None:
             nonlocal is_over
@@ -319,10 +326,13 @@ class SplitReceives:
             if not isinstance(answer, QueueError):
                 receive.has_heard = True
                 receive.is_limited |= _is_limited(answer)
-            if len(answers) == len(others):
+            elif type(receive.refusal) is QueueDoesNotExist:  # one part was gone, not the queue
+                receive.refusal = answer
+            if len(answers) == len(others) or (is_late and receive.has_heard):
                 over()
 
-        timer = asyncio.get_running_loop().call_later(ANSWER_S if others else 0, over)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(ANSWER_S, late) if others else loop.call_soon(over)
         for part in others:
             look = to_part(receive.request, part, FindMessages())
             self._router.submit(look, partial(answered, part.queue_id))

@@ -18,7 +18,12 @@ from cluster.parts.split_receives import (
     SplitReceives,
 )
 from cluster.tests.virtual_time import CountingEntropy, virtual
-from visibility.contract.errors import OverLimit, QueueError, ServiceUnavailable
+from visibility.contract.errors import (
+    OverLimit,
+    QueueDoesNotExist,
+    QueueError,
+    ServiceUnavailable,
+)
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer, Deliveries, MessagesFound
@@ -45,6 +50,8 @@ class Parts:
         """Messages by the id of the part."""
         self.failing: dict[int, QueueError] = {}
         self.silent: set[int] = set()
+        self.slow_s: dict[int, float] = {}
+        """Times that parts take to answer, by id."""
         self.first: dict[int, int] = {}
         """Level of the next message, by the id of the part."""
         self.limited: set[int] = set()
@@ -67,6 +74,8 @@ class Parts:
         if wait_s and isinstance(answer, Deliveries):
             self._waiting.append((request, on_answer))
             loop.call_later(wait_s, self._expire, request, on_answer)
+        elif queue_id in self.slow_s:
+            loop.call_later(self.slow_s[queue_id], on_answer, answer)
         else:
             loop.call_soon(on_answer, answer)
         return Ticket(request, on_answer)
@@ -156,6 +165,27 @@ async def test_a_part_that_does_not_answer_counts_as_empty() -> None:
     receiver.parts.silent = {1, 2, 3, 4} - {first.part.queue_id}
 
     assert await receiver.receive() == (pytest.approx(ANSWER_S), NO_MESSAGES)
+
+
+@pytest.mark.parametrize("answer", ["of 2", NO_MESSAGES, ServiceUnavailable()])
+@virtual
+async def test_a_part_that_is_gone_is_no_reason_to_say_that_the_queue_is(
+    answer: str | Answer | QueueError,
+) -> None:
+    """The only other part answers late: a short receive has heard from no part before."""
+    parts = Parts(2)
+    parts.failing[1] = QueueDoesNotExist()
+    parts.slow_s[2] = 7.0
+    if isinstance(answer, QueueError):
+        parts.failing[2] = answer
+    parts.messages[2] = int(answer == "of 2")
+    receiver = Receiver(parts)
+    assert receiver.begin().part is not None
+    assert parts.asked == [(0, 1, True)], "it begins at the one that is gone"
+
+    await asyncio.sleep(20)
+
+    assert [found for _, found in receiver.got] == [answer]
 
 
 @virtual

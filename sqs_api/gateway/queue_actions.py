@@ -59,7 +59,6 @@ class QueueActions:
         watch: QueueWatch,
     ) -> None:
         self._catalog = catalog
-        self._router = router
         self._split = split
         self.moves = SplitMoves(router, catalog)
         self._deletions = deletions
@@ -166,16 +165,10 @@ class QueueActions:
         queue = self.find(operation.queue_url or "", caller)
         counters = _NO_COUNTERS
         if needs_counters(operation.attribute_names):
-            counters = await self._counters(Request(ReadCounters(), queue, caller, request_id))
+            reading = Request(ReadCounters(), queue, caller, request_id)
+            counters = await self._split.counters(reading)
         shown = shown_attributes(queue, operation.attribute_names, counters)
         return results.GetQueueAttributesResult(shown)
-
-    async def _counters(self, request: Request) -> QueueCounters:
-        if request.queue.parts:
-            return await self._split.counters(request)
-        answer = await self._router.ask(request)
-        assert isinstance(answer, QueueCounters)
-        return answer
 
     async def send(self, request: Request) -> Answer:
         """Send to a queue of several parts, as its clients do. Raises QueueError."""

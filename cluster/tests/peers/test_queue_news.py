@@ -9,11 +9,13 @@ from functools import partial
 from typing import cast
 
 import msgspec
+import pytest
 from structlog.testing import capture_logs
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import Waits
+from cluster.parts.split_moves import SplitMoves
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.unlocking import Unlocking
 from cluster.peers.link import Call
@@ -35,10 +37,12 @@ from cluster.tests.virtual_time import (
 )
 from visibility.contract.errors import Moved, QueueDoesNotExist, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
+from visibility.contract.operations import ListMessageMoveTasks
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.contract.results import (
     ChangeMessageVisibilityBatchResult,
     DeleteMessageBatchResult,
+    ListMessageMoveTasksResult,
     SendMessageBatchResult,
     SendMessageResult,
 )
@@ -201,6 +205,33 @@ async def test_any_first_request_for_a_queue_that_moved_away_brings_the_news() -
             receipts = [Receipt(each.sequence, each.receive_count) for each in received.leases]
             answer = await made.prompt(lambda queue: prepare(queue, receipts))  # noqa: B023
             assert type(answer) is kind
+
+
+@pytest.mark.parametrize("knows_of_parts", [False, True])
+@virtual
+async def test_questions_to_all_parts_of_a_queue_of_which_one_is_gone(knows_of_parts: bool) -> None:
+    async with gateway() as made:
+        queue = made.there.queue(*NAME)
+        made.way.back()
+        made.way.is_away = not knows_of_parts
+        moved = await made.move(is_over=False)
+        made.way.is_away = True
+        await made.there.remove_part(queue.queue_id, moved.version)
+        await made.watch.confirmed(queue.queue_id)
+        await made.leader.router.ask(prepared.send(made.there.queue(*NAME), "there"))
+        seen = made.catalog.queue(*NAME)
+        assert bool(seen.parts) is knows_of_parts
+
+        moves = SplitMoves(made.host.router, made.catalog)
+        async with asyncio.timeout(PROMPT_S):
+            counted = await made.split.counters(
+                msgspec.structs.replace(prepared.counters(seen), request_id="counters")
+            )
+            listing = prepared.prepared(seen, ListMessageMoveTasks(seen.arn))
+            listed = await moves.ask(msgspec.structs.replace(listing, request_id="tasks"))
+        assert (counted.visible, counted.in_flight, counted.delayed) == (1, 0, 0)
+        assert listed == ListMessageMoveTasksResult(None)
+        assert made.catalog.queue(*NAME) == made.there.queue(*NAME)
 
 
 @virtual

@@ -51,9 +51,9 @@ async def _rest(simulation: Simulation, client: Client) -> None:
     for _ in range(_ROUNDS_MAX):
         if simulation.history.holds:
             await operator.release_all()
-        await asyncio.sleep(_REST_S)
         if simulation.machine.queues.before:
             await become_whole(client)  # leaders look all the time, operators try again
+        await asyncio.sleep(_REST_S)  # parts that close now give away what they have meanwhile
         all_counted = [await _counted(client, name) for name in simulation.history.queues]
         if not simulation.is_moving and all(
             each is not None and each[1:] == (0, 0) for each in all_counted

@@ -1,0 +1,46 @@
+"""Questions about a whole queue that go to its parts, of which this process may not have the latest
+news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from cluster.catalog.catalog_records import name_of
+from cluster.parts.part_requests import View
+from visibility.contract.errors import Moved, QueueDoesNotExist, ServiceUnavailable
+from visibility.contract.model import QueueDefinition, Request
+
+_ROUNDS_MAX = 3
+"""Times that it is asked, while the queue's parts change."""
+
+_Answer = TypeVar("_Answer")
+
+
+async def asked_anew(
+    view: View, request: Request, ask: Callable[[Request], Awaitable[_Answer]]
+) -> _Answer:
+    """The answer to the request, which is asked again with the parts of now if one of them was
+    gone. Raises QueueError, QueueDoesNotExist only if the queue is gone."""
+    for _ in range(_ROUNDS_MAX):
+        try:
+            return await ask(request)
+        except (Moved, QueueDoesNotExist):
+            queue = await _latest(view, request.queue)
+            request = msgspec.structs.replace(request, queue=queue)
+    raise ServiceUnavailable()
+
+
+async def _latest(view: View, asked: QueueDefinition) -> QueueDefinition:
+    queue = view.find(name_of(asked))
+    if queue is not None and queue.version <= asked.version:
+        is_known = asyncio.Event()
+        view.when_caught_up(is_known.set)
+        await is_known.wait()
+        queue = view.find(name_of(asked))
+    if queue is None:
+        raise QueueDoesNotExist()
+    return queue
