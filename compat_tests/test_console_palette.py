@@ -71,7 +71,7 @@ def test_what_a_screen_does_is_done_from_the_palette_after_its_question(
     tab.page.get_by_label("Type emptied", exact=True).fill("emptied")
     before = count(client, "emptied")
     tab.page.get_by_role("dialog").get_by_role("button", name="Purge").click()
-    tab.see("emptied is empty.")
+    tab.see("emptied is purged.")
 
     assert (before, count(client, "emptied")) == (1, 0)
     assert tab.faults == []
