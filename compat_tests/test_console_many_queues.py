@@ -137,7 +137,7 @@ def test_tags_are_columns_that_this_browser_keeps(browser: Any, many: NodeProces
     rows(tab).first.get_by_role("link", name="test", exact=True).wait_for()
     head = tab.page.locator("thead th").all_inner_texts()
     rows(tab).nth(3).get_by_role("link", name="team-3", exact=True).click()
-    tab.page.get_by_text("1 queues", exact=True).wait_for()
+    tab.page.get_by_text("1 queue", exact=True).wait_for()
     expect(tab.page.locator(".chip")).to_have_text(['team = "team-3"'])
     tab.page.go_back()
     tab.see("10 queues")
