@@ -14,7 +14,7 @@ import pytest
 from compat_tests.chromium import expect
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
-from compat_tests.facade import eventually, receive_count, refusal
+from compat_tests.facade import ClientError, eventually, receive_count, refusal
 from compat_tests.fleet_letters import CARD, TAX, Letters, signed_in
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import run_command
@@ -359,5 +359,15 @@ def test_a_gateway_without_etcd_finds_queues_that_changed_since(fleet: FleetProc
                 assert refusal(gateway, "SendMessage", QueueUrl=url, MessageBody="x").status == 503
     for member in MEMBERS:
         fleet.parts.wait_until_ready(member)
-    made(gateway, "later-still")
+
+    def is_made() -> bool:
+        """503 while the gateway has not reached etcd again."""
+        try:
+            made(gateway, "later-still")
+        except ClientError as error:
+            assert error.status == 503
+            return False
+        return True
+
+    eventually(is_made)
     assert bodies(gateway, plain) == []
