@@ -99,7 +99,11 @@ async def _empty(calls: Caller, history: History, queue: Queue, patience_s: floa
 def _complete_at(history: History, queue: Queue) -> float:
     """Time at which everything is back: messages in flight at a purge are restored once they are
     visible, and by a later start if the service ends before."""
-    restored = [each.ended for each in history.restorations if each.queue == queue.name]
+    restored = [
+        each.ended
+        for each in history.restorations
+        if each.queue == queue.name and each.outcome is not Outcome.REFUSED
+    ]
     hidden = [each.hidden_s for each in history.deliveries if each.queue == queue.name]
     hidden += [each.timeout_s for each in history.changes if each.delivery.queue == queue.name]
     if not restored:
