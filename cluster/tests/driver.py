@@ -163,8 +163,8 @@ class Driver:
 
     def drop(self, queue: QueueDefinition) -> None:
         """Forget a deleted or purged queue."""
-        while not self._progress(prepared.drop(queue)).is_done:
-            pass
+        while not (step := self._progress(prepared.drop(queue))).is_done:
+            self.pass_time(step.again_in_ms)
 
     def restore(self, queue: QueueDefinition, successor: QueueDefinition) -> Progress:
         """Move the messages of a purged queue to its successor, except those in flight."""

@@ -12,7 +12,7 @@ from cluster.tests.driver import Driver
 from cluster.tests.histories import seeds
 from cluster.tests.row_consistency import check_rows
 from storage.tests.memory_store import MemoryStore
-from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import StartMessageMoveTask
 from visibility.contract.outcomes import Deliveries, Progress
 from visibility.rows.row_keys import message_key
@@ -375,6 +375,44 @@ def test_a_receipt_names_its_message_two_purges_back(suffix: str) -> None:
     driver.pass_time(4_000_000)
     assert driver.restore(first, third).is_done
     assert drain(driver, third) == [], "an acknowledged delete came back"
+
+
+def test_an_undone_purge_knows_the_ids_again_that_it_forgot() -> None:
+    queue = prepared.queue_named("q.fifo", 1)
+    store, known = MemoryStore(), KnownQueues(queue)
+    driver = Driver(known, store=store)
+    sent = driver.submit(sending(queue, "before")).answer
+    successor = driver.purge(queue)
+    fresh = driver.submit(sending(successor, "after")).answer
+    assert driver.restore(queue, successor).is_done
+
+    for _ in range(2):
+        assert driver.submit(sending(successor, "before")).answer == sent
+        assert driver.submit(sending(successor, "after")).answer == fresh
+        driver = Driver(known, store=store, now_ms=driver.now_ms)
+
+    driver.drop(queue)
+    assert driver.submit(sending(successor, "before")).answer != sent, "five minutes are over"
+    check_rows(store, driver.state)
+
+
+def test_a_purge_forgets_ids_and_one_that_is_undone_later_does_not_bring_back_old_ones() -> None:
+    queue = prepared.queue_named("q.fifo", 1)
+    _, driver = driver_of(queue)
+    sent = driver.submit(sending(queue, "a")).answer
+    successor = driver.purge(queue)
+    again = driver.submit(sending(successor, "a")).answer
+    assert again != sent
+
+    assert driver.restore(queue, successor).is_done
+
+    assert driver.submit(sending(successor, "a")).answer == again, "the later one counts"
+    assert driver.state.queue(successor.queue_id).stored == 2
+
+
+def sending(queue: QueueDefinition, body: str) -> Request:
+    """A send by content, as a client repeats it."""
+    return prepared.send(queue, body, group="g", deduplication_id=body)
 
 
 def test_a_message_that_was_restored_and_purged_again_is_deleted() -> None:

@@ -61,7 +61,7 @@ class Deletions:
         self._busy = set[int]()
         """Queues whose messages are being dropped, restored or moved."""
         self._rests: dict[int, float] = {}
-        """Queues of which no message can leave before this time of the loop."""
+        """Queues that nothing can be done for before this time of the loop."""
 
     def report_unknown(self) -> None:
         """Log queues that the catalog does not know but that have messages: these are kept, out of
@@ -198,7 +198,14 @@ class Deletions:
         queue = kept.queue
         if kept.continued_as or not outlive(queue.settings, queue.arn):
             return False
-        return self._rests.get(queue.queue_id, 0.0) <= asyncio.get_running_loop().time()
+        return not self._rests_now(kept)
+
+    def _rest(self, queue_id: int, rest_s: float) -> None:
+        """Leave the queue alone for this time, or until the next look."""
+        self._rests[queue_id] = asyncio.get_running_loop().time() + rest_s
+
+    def _rests_now(self, kept: KeptQueue) -> bool:
+        return self._rests.get(kept.queue.queue_id, 0.0) > asyncio.get_running_loop().time()
 
     async def _move_deleted(self, queue_id: int) -> None:
         """Move what can leave now; what cannot, the next look goes on with."""
@@ -208,7 +215,7 @@ class Deletions:
             step = await self._move_some(kept, step)
             if step.is_done or step.again_in_ms > _SOON_MS:
                 rest_s = _LOOK_AGAIN_S if step.is_done else step.again_in_ms / 1000
-                self._rests[queue_id] = asyncio.get_running_loop().time() + rest_s
+                self._rest(queue_id, rest_s)
                 return
             await asyncio.sleep(step.again_in_ms / 1000)
             kept = self._catalog.kept.get(queue_id)
@@ -268,12 +275,11 @@ class Deletions:
 
         The host that leads a queue's shard does it: the others would do the same.
         """
-        for state, work in (
-            (KeptState.DROPPING, self._drop),
-            (KeptState.RESTORING, self._restore_messages),
-        ):
-            for kept in self._catalog.kept.in_state(state):
-                self._begin(kept, work)
+        for kept in self._catalog.kept.in_state(KeptState.DROPPING):
+            if not self._rests_now(kept):
+                self._begin(kept, self._drop)
+        for kept in self._catalog.kept.in_state(KeptState.RESTORING):
+            self._begin(kept, self._restore_messages)
         for kept in filter(self._has_outliving, self._catalog.kept.in_state(KeptState.KEPT)):
             self._begin(kept, self._move_deleted)
 
@@ -304,6 +310,9 @@ class Deletions:
         await self._move_all(kept)
         step = await self._step(DropQueue(), kept.queue)
         while not step.is_done:
+            if step.again_in_ms > _SOON_MS:
+                self._rest(queue_id, step.again_in_ms / 1000)
+                return
             await asyncio.sleep(step.again_in_ms / 1000)
             step = await self._step(DropQueue(), kept.queue)
         self._rests.pop(queue_id, None)

@@ -22,7 +22,7 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.length import full, overflow_of
 from visibility.rules.message_events import MessagesDelayed, MessagesSent
 from visibility.rules.orders import order_of
-from visibility.rules.remembered_ids import DeduplicationRecorded
+from visibility.rules.remembered_ids import DeduplicationRecorded, known_ids
 from visibility.rules.room import Room, takes
 from visibility.rules.schedules import account_has_room
 from visibility.state.queue_state import QueueState
@@ -100,7 +100,7 @@ class Sending:
         """Ids of this request that it or others used before."""
         if queue.remembered_ms:
             digests = [part.deduplication for part in parts if isinstance(part, Content)]
-            self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
+            self._known = known_ids(shard, queue, digests, stamp.now_ms)
 
     def send(
         self,

@@ -31,6 +31,7 @@ from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.noted_parts import dropped_part
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
+from visibility.rules.remembered_ids import ids_count_for_ms, undone
 from visibility.rules.room import Room, takes
 from visibility.rules.schedules import MessagesRescheduled, Reschedule
 from visibility.state import window
@@ -111,6 +112,9 @@ def decide_drop_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outc
         step = _hand_over_some(shard, queue, request.queue, stamp)
         if step is not None:
             return step
+    ids_count_for = ids_count_for_ms(queue, stamp.now_ms)
+    if ids_count_for:
+        return Progress(is_done=False, again_in_ms=ids_count_for), ()
     forgotten = dropped_part(shard, request.queue, stamp.now_ms)
     return Progress(is_done=True), (*forgotten, QueueDropped(queue.queue_id))
 
@@ -289,9 +293,11 @@ class _Restoring:
 
     def events(self) -> tuple[Event, ...]:
         """The changes of the step."""
+        events: list[Event] = [*undone(self._queue)]
         if not self.moved:
-            return ()
-        events: list[Event] = [*self._from.events(), *self._to.events()]
+            return tuple(events)
+        events += self._from.events()
+        events += self._to.events()
         if self._moves:
             events.append(MessagesMoved(self._queue.queue_id, self._now_ms, self._moves))
         if self._schedules:

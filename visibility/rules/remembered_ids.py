@@ -14,7 +14,7 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import REMEMBERED, number_of, remembered_key, row_key, table_range
 from visibility.rows.row_values import REMEMBER_BUCKET_MS, QueueRow, Remembered
-from visibility.rules.events import Event
+from visibility.rules.events import Effects, Event
 from visibility.rules.tables import GROUP_LINE_KEY, Table, Tables
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -53,6 +53,50 @@ class DeduplicationRecorded(Event, frozen=True):
             bucket_ms = remembered.at_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
             key = remembered_key(self.queue_id, REMEMBERED, bucket_ms, digest)
             changes.put(key, encode_row(remembered))
+
+
+class PurgeUndone(Event, frozen=True, gc=False):
+    """The ids of a purged queue count again, in the queue that continues it."""
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        purged = shard.queue(self.queue_id)
+        purged.is_undone = True
+        for heir in shard.continuing(self.queue_id):
+            if heir.remembered_ms < purged.remembered_ms:
+                shard.plan_pulse(heir, purged.remembered_ms + 2 * REMEMBERED_MS)
+                heir.remembered_ms = purged.remembered_ms
+
+    @override
+    def record(self, changes: Changes) -> None:
+        """Only the own rows of both queues change."""
+
+    @override
+    def tell(self, turn: Effects) -> None:
+        for heir in turn.state.continuing(self.queue_id):
+            turn.changed[heir.queue_id] = None
+
+
+def undone(queue: QueueState) -> tuple[Event, ...]:
+    """The event of the first step that restores the messages of a purged queue."""
+    is_new = queue.remembered_ms and not queue.is_undone
+    return (PurgeUndone(queue.queue_id),) if is_new else ()
+
+
+def ids_count_for_ms(queue: QueueState, now_ms: int) -> int:
+    """Time for which the ids of a purged queue still count in the queue that continues it."""
+    return max(0, queue.remembered_ms + REMEMBERED_MS - now_ms) if queue.is_undone else 0
+
+
+def known_ids(
+    shard: ShardState, queue: QueueState, digests: list[bytes], now_ms: int
+) -> dict[bytes, Remembered]:
+    """The meanings of deduplication ids in the queue."""
+    known = shard.rows.remembered(queue.queue_id, digests, now_ms)
+    purged = shard.queues.get(queue.continues) if queue.continues else None
+    if purged is not None and purged.is_undone:
+        return shard.rows.remembered(purged.queue_id, digests, now_ms) | known
+    return known
 
 
 class DeduplicationForgotten(Event, frozen=True, gc=False):
