@@ -19,6 +19,7 @@ import structlog
 from cluster.catalog.catalog_records import QueueName, name_of
 from cluster.parts.part_requests import View, of_places, to_part
 from cluster.shards.router import Router, answer_to
+from cluster.tasks import start_task
 from visibility.content.receipts import sequence_number
 from visibility.contract.errors import (
     InternalError,
@@ -133,7 +134,7 @@ class _Sending:
 
 
 class SplitFifoSends:
-    """Belongs to the event loop's thread."""
+    """Those of one process."""
 
     def __init__(self, router: Router, view: View, wall_s: Callable[[], float]) -> None:
         """`wall_s` reads the time in epoch seconds."""
@@ -148,9 +149,7 @@ class SplitFifoSends:
 
     def begin(self, ticket: Ticket) -> None:
         """Send the messages of a request."""
-        task = asyncio.get_running_loop().create_task(self._run(ticket))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._tasks, self._run(ticket))
 
     async def _run(self, ticket: Ticket) -> None:
         answer: Answer | QueueError
