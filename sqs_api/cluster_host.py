@@ -54,8 +54,7 @@ _IDLE_CHECK_S = 60.0
 
 
 class ClusterHost(NamedTuple):
-    """Belongs to the event loop's thread. Routes before it connects; `open_cluster_host` makes
-    one."""
+    """Routes before it connects; `open_cluster_host` makes one."""
 
     process: Process
     joined: Joined

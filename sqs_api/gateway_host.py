@@ -87,7 +87,7 @@ class _NoPoint(BackupPoint):
 
 
 class GatewayHost(NamedTuple):
-    """Belongs to the event loop's thread; `open_gateway_host` makes one."""
+    """`open_gateway_host` makes one."""
 
     process: Process
     member: MemberSettings

@@ -40,7 +40,7 @@ _PAUSE_S = 1.0
 
 
 class Joined(NamedTuple):
-    """Belongs to the event loop's thread."""
+    """The parts of a process that joined."""
 
     member: MemberSettings
     network: TlsNetwork

@@ -51,7 +51,7 @@ class Host(Protocol):
 
 
 class Records(NamedTuple):
-    """Belongs to the event loop's thread."""
+    """Those of one process."""
 
     keyring: Keyring
     identities: IdentityStore

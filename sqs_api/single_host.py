@@ -66,7 +66,7 @@ class OwnStores:
 
 
 class SingleHost(NamedTuple):
-    """Belongs to the event loop's thread; `open_single_host` makes one."""
+    """`open_single_host` makes one."""
 
     records: HostRecords
     options: StoreOptions

@@ -89,7 +89,7 @@ class OwnerInterface(Protocol):
 
 
 class Worker:
-    """Belongs to the event loop's thread."""
+    """`start` it, then `stop`."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ def _nothing() -> None:
 
 
 class FleetView:
-    """Belongs to one event loop; `begin`, and it ends with the coordinations.
+    """`begin`, and it ends with the coordinations.
 
     While these are away the view stays as it is.
     """

@@ -87,7 +87,7 @@ class _Waits(NamedTuple):
 
 
 class Membership:
-    """Belongs to one event loop; `join`, then `close`."""
+    """`join`, then `close`."""
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
 
 
 class ForwardedRequests:
-    """Belongs to the event loop's thread."""
+    """The service of `Channel.REQUESTS`."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ def as_sent(request: Request) -> Operation:
 
 
 class Gathered:
-    """The requests of the last passes of the loop. Belongs to the event loop's thread."""
+    """The requests of the last passes of the loop."""
 
     def __init__(
         self,

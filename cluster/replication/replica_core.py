@@ -52,7 +52,7 @@ class Part:
 
 
 class ReplicaCore:
-    """Belongs to the event loop's thread."""
+    """The base of `Replica`."""
 
     def __init__(
         self,

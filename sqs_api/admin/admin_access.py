@@ -75,7 +75,7 @@ class Operator(NamedTuple):
 
 
 class AdminAccess:
-    """Authenticates requests. Belongs to the event loop's thread."""
+    """Authenticates requests."""
 
     def __init__(
         self,

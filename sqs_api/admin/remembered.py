@@ -136,7 +136,7 @@ class _Caller:
 
 
 class RememberedAnswers:
-    """Belongs to the event loop's thread."""
+    """Those of one process."""
 
     def __init__(self, now_s: Callable[[], float], age_s_max: float = KEPT_S) -> None:
         """`now_s` is a monotonic clock. A repetition older than `age_s_max` is refused unless its

@@ -28,7 +28,7 @@ _LINES_KEPT = 3
 
 
 class Schedule:
-    """Belongs to the event loop's thread. Each job is a group of processes, which end together."""
+    """Each job is a group of processes, which end together."""
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ class _File(RotatingFileHandler):
 
 
 class AuditFile(AuditLines):
-    """The file. Belongs to the event loop's thread."""
+    """The file."""
 
     def __init__(self, file: Path) -> None:
         """Open or create it. Raises AuditUnusable."""
@@ -128,7 +128,7 @@ class AuditFile(AuditLines):
 
 
 class AuditLog:
-    """Makes the lines. Belongs to the event loop's thread."""
+    """Makes the lines."""
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ def _nothing() -> None:
 
 
 class Supervisor:
-    """Belongs to the event loop's thread. `prepare`, `listen`, `start`; `stop`."""
+    """`prepare`, `listen`, `start`; `stop`."""
 
     def __init__(self, settings: Settings, begun: Sequence[asyncio.Task[WorkerProcess]]) -> None:
         """`begun` are the processes of the first workers, and a spare."""

@@ -93,7 +93,7 @@ class FixedLeaders(Leaders):
 
 
 class WorkerHost(NamedTuple):
-    """Belongs to the event loop's thread. `open_worker_host` makes one."""
+    """`open_worker_host` makes one."""
 
     process: Process
     place: WorkerPlace
