@@ -15,6 +15,7 @@ from auth.caller import Caller
 from auth.credentials import AccessKey
 from auth.unverified import open_caller
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.other_hosts import NO_OTHERS
 from cluster.catalog.queue_rules import Waits
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.sqlite_coordination import SqliteCoordination
@@ -24,6 +25,7 @@ from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import OpenStore, ShardParts
+from cluster.tests.planned_hosts import SharingHosts
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
@@ -230,10 +232,6 @@ def open_authenticate(
     return open_caller(method, target, headers, ACCOUNT, REGION)
 
 
-async def _spread(revision: int) -> None:
-    """All other hosts show it."""
-
-
 def open_admin_access() -> AdminAccess:
     """Access control of `--auth open`."""
     return AdminAccess(
@@ -273,7 +271,7 @@ async def running(
         secrets=keyring.secrets,
         shards=[0],
         waits=Waits(0, 0),
-        spread=None if catch_up is None else _spread,
+        others=NO_OTHERS if catch_up is None else SharingHosts(),
     ).opened()
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
