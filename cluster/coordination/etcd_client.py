@@ -28,7 +28,7 @@ class EtcdOutage:
     """One log line when etcd is away, and one when it is back, however many watches of a client see
     it."""
 
-    def __init__(self, *, is_logged: bool = True) -> None:
+    def __init__(self, *, is_logged: bool) -> None:
         """`is_logged` is False for further clients of the same process, which see the same."""
         self._is_logged = is_logged
         self._failures: dict[object, int] = {}

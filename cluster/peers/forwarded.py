@@ -50,7 +50,7 @@ from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.issued_ids import is_for_leaders
 from cluster.shards.lead import Lead
-from cluster.shards.router import RefusalOf, takes_all
+from cluster.shards.router import RefusalOf
 from cluster.shards.shard import Shard
 from cluster.shards.turn_timing import TurnBatching
 from visibility.contract.errors import QueueError, ServiceUnavailable
@@ -100,7 +100,7 @@ class ForwardedRequests:
         shards: Mapping[int, Shard],
         leaders: Leaders,
         view: View,
-        refusal: RefusalOf = takes_all,
+        refusal: RefusalOf,
     ) -> None:
         """`refusal` is this host's answer to what it cannot take now."""
         self._shards = shards

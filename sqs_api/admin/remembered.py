@@ -138,7 +138,7 @@ class _Caller:
 class RememberedAnswers:
     """Those of one process."""
 
-    def __init__(self, now_s: Callable[[], float], age_s_max: float = KEPT_S) -> None:
+    def __init__(self, now_s: Callable[[], float], age_s_max: float) -> None:
         """`now_s` is a monotonic clock. A repetition older than `age_s_max` is refused unless its
         answer is known here."""
         self._now_s = now_s

@@ -86,7 +86,7 @@ class ArchivedTable:
 class ArchivedMessages:
     """The archived messages of one lake, or of none."""
 
-    def __init__(self, lake: str | None, keys: Sequence[str] = ()) -> None:
+    def __init__(self, lake: str | None, keys: Sequence[str]) -> None:
         self._lake = lake
         self.keys = tuple(keys)
         """The named keys whose messages are archived readable."""

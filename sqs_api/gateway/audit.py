@@ -134,9 +134,9 @@ class AuditLog:
         self,
         lines: AuditLines,
         wall_s: Callable[[], float],
-        host: str | None = None,
+        host: str | None,
         *,
-        workers: int = 1,
+        workers: int,
     ) -> None:
         """The lines have the name of this `host` of a cluster, None of a single host. Each of the
         workers of a machine writes its share of the refusals."""

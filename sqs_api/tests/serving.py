@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -241,6 +242,7 @@ def open_admin_access() -> AdminAccess:
         account=ACCOUNT,
         region=REGION,
         wall_s=SystemClock().wall_s,
+        session_of=None,
     )
 
 
@@ -332,6 +334,7 @@ async def running(
         lambda: shard.ready,
         answers_anyone=False,
         access=open_admin_access(),
+        below=MappingProxyType({}),
     )
     service.disk = disk
     service.port, service.aiohttp_port = [

@@ -91,7 +91,7 @@ class PairNetwork(Network):
     def __init__(
         self,
         descriptors: socket.socket,
-        on_client: Callable[[socket.socket], None] = socket.socket.close,
+        on_client: Callable[[socket.socket], None],
     ) -> None:
         """`descriptors` is the socket over which the supervisor passes ends of pairs; `on_client`
         gets connections of clients that another worker gave away."""
