@@ -63,7 +63,7 @@ def _sign_in_pages(
 
 
 class AdminSide:
-    """Belongs to the event loop's thread. Each instance makes a new key for local commands."""
+    """Each instance makes a new key for local commands."""
 
     def __init__(
         self,

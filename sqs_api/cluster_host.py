@@ -4,18 +4,15 @@ send each other, and the pages about the cluster."""
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from itertools import chain
 from typing import NamedTuple
 
 import structlog
 
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.catalog_records import QueueName
-from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Coordination
-from cluster.fleet.new_queues import shard_for
+from cluster.fleet.fleet_shards import FleetShards
 from cluster.members.balancing import LeaderBalance, LeaderPlan
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
@@ -29,7 +26,6 @@ from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores
 from cluster.replication.replica_port import PeerMessages
-from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.backup_points import ClusterPoint, OtherCluster
@@ -40,22 +36,17 @@ from sqs_api.admin.quiesce import ACTION, Quiesce, QuiescedHost
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.lent_rates import Doors
-from sqs_api.joined import PEERS, Joined
+from sqs_api.joined import HEAR_S, IDLE_CHECK_S, PEERS, Joined
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from storage.engines.store_options import StoreOptions
 
 _CERTIFICATES_CHECK_S = 5.0
 _BALANCE_CHECK_S = 1.0
-_HEAR_S = 5.0
-"""Time after which shards that have not answered are asked again."""
-_IDLE_CHECK_S = 60.0
-"""Time after which a connection to another cluster that nobody uses is closed, at least."""
 
 
 class ClusterHost(NamedTuple):
-    """Belongs to the event loop's thread. Routes before it connects; `open_cluster_host` makes
-    one."""
+    """Routes before it connects; `open_cluster_host` makes one."""
 
     process: Process
     joined: Joined
@@ -64,10 +55,9 @@ class ClusterHost(NamedTuple):
     questions: Questions
     replicas: ReplicatedStores
     balance: LeaderBalance
-    ids: Future[RaisedIds]
-    """Known with the router."""
+    others: FleetShards
     catalog: Future[Catalog]
-    """The same."""
+    """Known with the router."""
     doors: Doors
 
     def below(self, kind: str) -> Coordination:
@@ -77,47 +67,6 @@ class ClusterHost(NamedTuple):
     @property
     def own_records(self) -> None:
         """They are the cluster's: commands ask etcd."""
-
-    async def spread(self, revision: int) -> None:
-        """Wait until the other hosts show a revision of the queues, for a bounded time."""
-        await spread(self.transport, revision)
-
-    async def ids_raised(self, shard: int) -> None:
-        """See `RaisedIds`: of all shards of the cluster that keeps this one."""
-        of_fleet = (numbers for numbers in self._clusters().values() if shard in numbers)
-        await (await self.ids).wait(next(of_fleet, self.joined.cluster.numbers))
-
-    async def all_heard(self) -> None:
-        """See `RaisedIds`: of all shards of the fleet."""
-        await (await self.ids).wait_for_all(self._shards())
-
-    async def hear_shards(self) -> None:
-        """Ask the shards that have not answered yet."""
-        await self.ids.result().ask_all(self._shards())
-
-    def unheard(self) -> set[int]:
-        """The shards that parts cannot be changed for want of; the router is known."""
-        return self.ids.result().unheard(self._shards())
-
-    def _shards(self) -> list[int]:
-        return list(chain.from_iterable(self._clusters().values()))
-
-    def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
-        """The shards for a new queue: those of the only cluster in turn, else one of a cluster of
-        the account's hand."""
-        clusters = self._clusters()
-        if len(clusters) == 1:
-            return self.joined.cluster.numbers
-        leader_of, draining = self.joined.leaders.leader_of, self.joined.fleet.fleet.draining
-        return [shard_for(name, clusters, leader_of, view.queues_of_shard, draining)]
-
-    def draining_shards(self) -> Collection[int]:
-        """See `QueueView`."""
-        return self.joined.fleet.fleet.draining_shards
-
-    def _clusters(self) -> dict[int, range]:
-        """The shards of all founded clusters, by number."""
-        return self.joined.fleet.founded | {self.joined.member.number: self.joined.cluster.numbers}
 
     def stores(self, catalog: Catalog) -> ReplicatedStores:
         """The stores of the shards."""
@@ -143,7 +92,7 @@ class ClusterHost(NamedTuple):
         barrier = RevisionBarrier(catalog, partial(tell, catalog))
         self.transport.serve(Channel.CATALOG, barrier.service)
         self.catalog.set_result(catalog)
-        self.ids.set_result(RaisedIds(router.ask_leader, lambda: catalog.times_restored))
+        self.others.routed(router, catalog)
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> ClusterPoint:
@@ -176,7 +125,7 @@ class ClusterHost(NamedTuple):
     def feature(self) -> Feature:
         """The answers about the cluster, the metrics of this host's copies, and repeated work; the
         shards are open."""
-        joined, stores = self.joined, self.replicas
+        joined, stores, others = self.joined, self.replicas, self.others
         certificate = joined.member.peer_tls.certificate
         status = StatusPage(
             joined.member.cluster,
@@ -199,12 +148,15 @@ class ClusterHost(NamedTuple):
                     lambda: [s for numbers in joined.fleet.founded.values() for s in numbers],
                 ),
             },
-            metrics=(ClusterMetrics(stores.reports, certificate), UnheardShards(self.unheard)),
+            metrics=(
+                ClusterMetrics(stores.reports, certificate),
+                UnheardShards(others.unheard),
+            ),
             periodic=(
-                Every(_HEAR_S, self.hear_shards, first_s=1.0),
+                Every(HEAR_S, others.hear, first_s=1.0),
                 Every(_CERTIFICATES_CHECK_S, self.transport.reload),
                 Every(_BALANCE_CHECK_S, self.balance.tick),
-                Every(_IDLE_CHECK_S, self.transport.close_idle),
+                Every(IDLE_CHECK_S, self.transport.close_idle),
             ),
         )
 
@@ -219,7 +171,7 @@ class ClusterHost(NamedTuple):
             joined.leaders,
             self.catalog.result(),
             joined.root,
-            self.unheard,
+            self.others.unheard,
         )
 
     async def connect(self) -> None:
@@ -277,21 +229,18 @@ def open_cluster_host(
     balance = LeaderBalance(
         plan, membership, joined.own_leaders, stores.replicas, clock.monotonic_s
     )
-    loop = get_running_loop()
-    ids, catalog = loop.create_future(), loop.create_future()
     fleet = joined.fleet
-
-    def others() -> list[str]:
-        return [host for number in fleet.founded for host in fleet.hosts_of(number)]
-
-    def lender() -> str | None:
-        return joined.leaders.leader_of(fleet.first_shard(joined.cluster.numbers))
-
-    questions = Questions(transport, others)
-    counts = Questions(transport, others, Channel.COUNTS)
-    doors = Doors(counts, lender, lambda: len(counts.hosts_of_all_clusters) + len(fleet.gateways))
+    others = FleetShards(
+        fleet, joined.leaders.leader_of, joined.cluster.numbers, partial(spread, transport)
+    )
+    questions = Questions(transport, fleet.all_hosts)
+    counts = Questions(transport, fleet.all_hosts, Channel.COUNTS)
+    doors = Doors(
+        counts, others.lender, lambda: len(counts.hosts_of_all_clusters) + len(fleet.gateways)
+    )
+    catalog = get_running_loop().create_future()
     return ClusterHost(
-        process, joined, disk, transport, questions, stores, balance, ids, catalog, doors
+        process, joined, disk, transport, questions, stores, balance, others, catalog, doors
     )
 
 

@@ -6,9 +6,7 @@ table of its last run while etcd is away.
 
 from __future__ import annotations
 
-from asyncio import Future, get_running_loop
-from collections.abc import Collection, Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,23 +15,20 @@ import structlog
 from typing_extensions import override
 
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.catalog_records import QueueName
-from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Coordination, Done, Transaction, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.fleet.fleet_records import FLEET
+from cluster.fleet.fleet_shards import FleetShards
 from cluster.fleet.fleet_view import GATEWAYS_KEY, FleetView, Gateway, watched
 from cluster.fleet.gateway_view import GatewayLeaders, GatewayReadiness
-from cluster.fleet.new_queues import shard_for
 from cluster.fleet.saved_records import SavedRecords
 from cluster.members.host_lease import HostLease
 from cluster.peers.forwarding import PeerRouter
-from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
+from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.questions import Questions
 from cluster.peers.queue_news import QueueNews
 from cluster.peers.roles import GATEWAY_MARK, GATEWAYS
 from cluster.peers.transport import Transport
-from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.cluster_metrics import UnheardShards
@@ -41,6 +36,7 @@ from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.lent_rates import Doors
+from sqs_api.joined import HEAR_S, IDLE_CHECK_S, PEERS
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.settings.cluster_records import coordination_of
@@ -51,12 +47,8 @@ from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Store
 from storage.files.folder import FORMAT_FILE, FolderRefused
 
-_PEERS = PeerSettings()
 _SAVE_S = 10.0
-_IDLE_CHECK_S = 60.0
 _REGISTER_S = 1.0
-_HEAR_S = 5.0
-"""Time after which shards that have not answered are asked again."""
 
 
 class _NoStores:
@@ -87,7 +79,7 @@ class _NoPoint(BackupPoint):
 
 
 class GatewayHost(NamedTuple):
-    """Belongs to the event loop's thread; `open_gateway_host` makes one."""
+    """`open_gateway_host` makes one."""
 
     process: Process
     member: MemberSettings
@@ -97,8 +89,9 @@ class GatewayHost(NamedTuple):
     transport: Transport
     lease: HostLease
     disk: DiskSpace
-    ids: Future[RaisedIds]
-    """Known with the router."""
+    others: FleetShards
+    """Hosts and other gateways are not waited for: they ask etcd before they refuse what they do
+    not know."""
     doors: Doors
     questions: Questions | None = None
 
@@ -109,40 +102,6 @@ class GatewayHost(NamedTuple):
     @property
     def own_records(self) -> None:
         """They are the fleet's: commands ask etcd."""
-
-    async def spread(self, revision: int) -> None:
-        """Nobody is waited for: hosts and other gateways ask etcd before they refuse what they do
-        not know."""
-
-    async def ids_raised(self, shard: int) -> None:
-        """See `RaisedIds`: of all shards of the cluster that keeps this one."""
-        of_fleet = (numbers for numbers in self.fleet.founded.values() if shard in numbers)
-        await (await self.ids).wait(next(of_fleet, range(shard, shard + 1)))
-
-    async def all_heard(self) -> None:
-        """See `RaisedIds`: of all shards of the fleet."""
-        await (await self.ids).wait_for_all(self._shards())
-
-    async def hear_shards(self) -> None:
-        """Ask the shards that have not answered yet."""
-        await self.ids.result().ask_all(self._shards())
-
-    def unheard(self) -> set[int]:
-        """The shards that parts cannot be changed for want of; the router is known."""
-        return self.ids.result().unheard(self._shards())
-
-    def _shards(self) -> list[int]:
-        return list(chain.from_iterable(self.fleet.founded.values()))
-
-    def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
-        """The shard for a new queue."""
-        clusters, leader_of = self.fleet.founded, self.fleet.leader_of
-        draining = self.fleet.fleet.draining
-        return [shard_for(name, clusters, leader_of, view.queues_of_shard, draining)]
-
-    def draining_shards(self) -> Collection[int]:
-        """See `QueueView`."""
-        return self.fleet.fleet.draining_shards
 
     def stores(self, catalog: Catalog) -> _NoStores:
         """There are none."""
@@ -162,7 +121,7 @@ class GatewayHost(NamedTuple):
             shown_leader_of=self.fleet.leader_of,
             news=QueueNews(self.transport, catalog),
         )
-        self.ids.set_result(RaisedIds(router.ask_leader, lambda: catalog.times_restored))
+        self.others.routed(router, catalog)
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> _NoPoint:
@@ -173,11 +132,11 @@ class GatewayHost(NamedTuple):
     def feature(self) -> Feature:
         """Repeated work."""
         return Feature(
-            metrics=(UnheardShards(self.unheard),),
+            metrics=(UnheardShards(self.others.unheard),),
             periodic=(
-                Every(_HEAR_S, self.hear_shards, first_s=1.0),
+                Every(HEAR_S, self.others.hear, first_s=1.0),
                 Every(_SAVE_S, self.records.save, first_s=0.0),
-                Every(_IDLE_CHECK_S, self.transport.close_idle),
+                Every(IDLE_CHECK_S, self.transport.close_idle),
                 Every(_REGISTER_S, self._register, first_s=0.0),
             ),
         )
@@ -217,7 +176,7 @@ async def open_gateway_host(
     """The gateway, from etcd or from its table; raises LeadersUnknown without both, FolderRefused,
     MembershipRefused."""
     settings, clock, entropy, opened = process
-    network = open_network(member, _PEERS, clock.monotonic_s)
+    network = open_network(member, PEERS, clock.monotonic_s)
     root = coordination_of(member, "", clock, entropy)
     opened.push_async_callback(root.close)
     lease = HostLease(root)
@@ -230,30 +189,30 @@ async def open_gateway_host(
         host=member.host,
         log_ids=dict,
         network=network,
-        settings=_PEERS,
+        settings=PEERS,
         clock=clock,
         entropy=entropy,
         mark=GATEWAY_MARK,
     )
     opened.push_async_callback(transport.stop)
-    ids = get_running_loop().create_future()
-    doors = _doors(transport, fleet)
-    return GatewayHost(process, member, root, records, fleet, transport, lease, disk, ids, doors)
+    others = FleetShards(fleet, fleet.leader_of)
+    counts = Questions(transport, fleet.all_hosts, Channel.COUNTS)
 
+    def doors() -> int:
+        return len(fleet.all_hosts()) + len(fleet.gateways.keys() | {transport.host})
 
-def _doors(transport: Transport, fleet: FleetView) -> Doors:
-    """All hosts and gateways, as a gateway sees them."""
-
-    def hosts() -> list[str]:
-        return [host for number in fleet.founded for host in fleet.hosts_of(number)]
-
-    def lender() -> str | None:
-        return fleet.leader_of(fleet.first_shard()) if fleet.founded else None
-
-    def total() -> int:
-        return len(hosts()) + len(fleet.gateways.keys() | {transport.host})
-
-    return Doors(Questions(transport, hosts, Channel.COUNTS), lender, total)
+    return GatewayHost(
+        process,
+        member,
+        root,
+        records,
+        fleet,
+        transport,
+        lease,
+        disk,
+        others,
+        Doors(counts, others.lender, doors),
+    )
 
 
 def prepare_folder(data: Path) -> None:

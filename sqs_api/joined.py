@@ -36,11 +36,15 @@ from storage.files.folder import FORMAT_FILE
 from storage.log import NEWEST_FORMAT
 
 PEERS = PeerSettings()
+HEAR_S = 5.0
+"""Time after which shards that have not answered are asked again."""
+IDLE_CHECK_S = 60.0
+"""Time after which a connection to another cluster that nobody uses is closed, at least."""
 _PAUSE_S = 1.0
 
 
 class Joined(NamedTuple):
-    """Belongs to the event loop's thread."""
+    """The parts of a process that joined."""
 
     member: MemberSettings
     network: TlsNetwork

@@ -88,7 +88,7 @@ class ReachedShards(Protocol):
 
 
 class Owner:
-    """Belongs to the event loop's thread."""
+    """`start` it, then `stop`."""
 
     def __init__(
         self,

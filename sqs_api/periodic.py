@@ -50,7 +50,7 @@ class _Repeated:
 
 
 class Periodic:
-    """The repeated work of a node. Belongs to the running event loop.
+    """The repeated work of a node.
 
     Much of it begins in one pass of the loop, see `next_pulse`. Between the end of a work and its
     next begin is a half of its period at least.

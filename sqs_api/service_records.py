@@ -4,11 +4,12 @@ before any shard is open."""
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from cluster.catalog.catalog import AllHeard, Catalog, ChooseShards, IdsRaised, Spread
+from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import PREFIX as CATALOG
+from cluster.catalog.other_hosts import OtherHosts
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import PREFIX as IDENTITIES
@@ -31,27 +32,12 @@ class Host(Protocol):
         """The records of one kind, such as `catalog/`."""
 
     @property
-    def spread(self) -> Spread | None:
-        """See `Catalog`."""
-
-    @property
-    def choose(self) -> ChooseShards | None:
-        """See `Catalog`."""
-
-    def draining_shards(self) -> Collection[int]:
-        """See `QueueView`."""
-
-    @property
-    def ids_raised(self) -> IdsRaised | None:
-        """See `Catalog`."""
-
-    @property
-    def all_heard(self) -> AllHeard | None:
+    def others(self) -> OtherHosts:
         """See `Catalog`."""
 
 
 class Records(NamedTuple):
-    """Belongs to the event loop's thread."""
+    """Those of one process."""
 
     keyring: Keyring
     identities: IdentityStore
@@ -109,11 +95,7 @@ async def open_records(
         shards=shards,
         waits=Waits() if settings.aws_waits is Switch.ON else Waits(0, 0),
         restore_window_ms=settings.restore_deleted_s * 1000,
-        spread=host.spread,
-        ids_raised=host.ids_raised,
-        all_heard=host.all_heard,
-        choose=host.choose,
-        draining_shards=host.draining_shards,
+        others=host.others,
         has_archive=settings.lake is not None or not founds,  # a gateway need not have it
     ).opened()
     opened.push_async_callback(catalog.close)

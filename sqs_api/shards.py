@@ -71,7 +71,7 @@ class Host(Protocol):
 
 
 class Shards(NamedTuple):
-    """Belongs to the event loop's thread."""
+    """Those of one process."""
 
     folders: Mapping[int, Path]
     catalog: Catalog

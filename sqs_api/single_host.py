@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.catalog.catalog import AllHeard, Catalog, ChooseShards, IdsRaised, Spread
+from cluster.catalog.catalog import Catalog
 from cluster.catalog.host_records import HostRecords
+from cluster.catalog.other_hosts import NO_OTHERS, OtherHosts
 from cluster.coordination.coordination import Coordination
 from cluster.members.host_folder import refuse_member_folder
 from cluster.peers.questions import Questions
@@ -66,23 +67,16 @@ class OwnStores:
 
 
 class SingleHost(NamedTuple):
-    """Belongs to the event loop's thread; `open_single_host` makes one."""
+    """`open_single_host` makes one."""
 
     records: HostRecords
     options: StoreOptions
     disk: DiskSpace
     questions: Questions | None = None
-    spread: Spread | None = None
-    ids_raised: IdsRaised | None = None
-    all_heard: AllHeard | None = None
-    choose: ChooseShards | None = None
+    others: OtherHosts = NO_OTHERS
     feature: Feature = Feature()
     doors: None = None
     """There is one."""
-
-    def draining_shards(self) -> tuple[()]:
-        """See `QueueView`."""
-        return ()
 
     def below(self, kind: str) -> Coordination:
         """The records of one kind, such as `catalog/`."""

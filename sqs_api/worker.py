@@ -89,7 +89,7 @@ class OwnerInterface(Protocol):
 
 
 class Worker:
-    """Belongs to the event loop's thread."""
+    """`start` it, then `stop`."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Worker:
         *,
         features: Sequence[Feature],
         measures: Measures,
-        recorder: Recorder | None = None,
-        doors: Doors | None = None,
+        recorder: Recorder | None,
+        doors: Doors | None,
     ) -> None:
         """`features` are those of other parts; a `recorder` stores the history of queues; `doors`
         share their rates."""

@@ -27,7 +27,7 @@ class _Adopted(NamedTuple):
 
 
 class AdoptedRecords:
-    """Belongs to the event loop's thread."""
+    """Those of one process."""
 
     def __init__(self, view: QueueView) -> None:
         self._view = view

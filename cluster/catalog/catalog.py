@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Container,
@@ -39,9 +38,10 @@ from cluster.catalog.catalog_records import (
     name_of,
     queue_key,
 )
+from cluster.catalog.other_hosts import NO_OTHERS, OtherHosts
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
-from cluster.catalog.queue_view import DrainingShards, QueueChange, QueueView
+from cluster.catalog.queue_view import QueueChange, QueueView
 from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
 from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import (
@@ -77,16 +77,6 @@ _AWAY_S = 0.5
 _NO_SPACE = "The service has no space for this change. Please try again."
 
 OnQueueChange = Callable[[QueueChange], None]
-Spread = Callable[[int], Awaitable[None]]
-"""Waits until the other hosts show a revision, for a bounded time."""
-IdsRaised = Callable[[int], Awaitable[None]]
-"""Waits until the ids of queues on this shard, and all others of its cluster, count as issued.
-Raises ServiceUnavailable."""
-AllHeard = Callable[[], Awaitable[None]]
-"""Waits until the leader of each shard has written back the later parts that it knows (rule 52).
-Raises ServiceUnavailable."""
-ChooseShards = Callable[[QueueView, QueueName], Sequence[int]]
-"""The shards that a new queue of this name may be placed on, one after the other."""
 
 
 class Catalog(QueueView):
@@ -106,21 +96,17 @@ class Catalog(QueueView):
         shards: Iterable[int],
         waits: Waits = Waits(),  # noqa: B008  a value
         restore_window_ms: int = 0,
-        spread: Spread | None = None,
-        ids_raised: IdsRaised | None = None,
-        all_heard: AllHeard | None = None,
-        choose: ChooseShards | None = None,
-        draining_shards: DrainingShards = tuple,
+        others: OtherHosts = NO_OTHERS,
         has_archive: bool = True,
     ) -> None:
         """To be used once it is `opened`. The coordination is closed with it.
 
-        In a cluster `spread` is called with the revision of each change before its action returns,
-        `ids_raised` before the first new id is issued on a shard, and `all_heard` before parts are
-        changed. New queues are placed on `shards` in turn, unless `choose` is given. Tags that need
-        an archive are refused unless the service `has_archive`.
+        An action returns once the `others` show its change; before the first new id is issued on a
+        shard, ids are raised there, and before parts are changed, all shards are heard. New queues
+        are placed on `shards` in turn, unless `others` choose. Tags that need an archive are
+        refused unless the service `has_archive`.
         """
-        super().__init__(restore_window_ms, draining_shards)
+        super().__init__(restore_window_ms, others.draining_shards)
         self._coordination = coordination
         self._codec = RecordCodec(secrets)
         self._clock = clock
@@ -130,16 +116,15 @@ class Catalog(QueueView):
         self._waits = waits
         self._writing = asyncio.Lock()
         self._listeners: list[OnQueueChange] = []
-        self._spread = spread
-        self._ids_raised = ids_raised
-        self._all_heard = all_heard
+        self._others = others
+        self.is_shared = others.is_shared
+        """True in a cluster: other hosts change queues, too."""
         self._raised: set[int] = set()
-        """Shards for which it has returned."""
+        """Shards on which ids were raised."""
         self.times_restored = 0
         """Counts the times that the records may have gone back to an older state of etcd."""
         self.on_restored: list[Callable[[], None]] = []
         """Called then, once the view shows the records."""
-        self._choose = choose
         self._has_archive = has_archive
         self._written = self._shown_by_others = 0
         """The revision of the last change by this host, and the one that others show."""
@@ -183,11 +168,6 @@ class Catalog(QueueView):
             self._marking.cancel()
             await asyncio.wait([self._marking])
         await self._coordination.close()
-
-    @property
-    def is_shared(self) -> bool:
-        """True in a cluster: other hosts change queues, too."""
-        return self._spread is not None
 
     # -- the watch ---------------------------------------------------------------------------------
 
@@ -316,8 +296,8 @@ class Catalog(QueueView):
         finally:
             self._writing.release()
         # Also if it changed nothing: it may repeat a change that is not shown there yet.
-        if self._spread is not None and revision != self._shown_by_others:
-            await self._spread(revision)
+        if self.is_shared and revision != self._shown_by_others:
+            await self._others.spread(revision)
             if revision == self._written:
                 self._shown_by_others = revision
         return queue
@@ -341,18 +321,16 @@ class Catalog(QueueView):
         """Do what this decides by the rules of parts, once all shards have said which parts they
         know: numbers and ids of parts that only they know are in use. It may raise errors of its
         own."""
-        if self._all_heard is not None:
-            await self._all_heard()
+        await self._others.all_heard()
         return await self._issue(decide)
 
     async def _raise(self, shard: int) -> None:
-        assert self._ids_raised is not None
-        await self._ids_raised(shard)
+        await self._others.ids_raised(shard)
         self._raised.add(shard)
 
     def _unraised(self, decision: Decision) -> int | None:
         """A shard of a new queue whose ids are to be raised first; None if there is none."""
-        if self._ids_raised is None:
+        if not self._others.may_lack_ids:
             return None
         new = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
         shards = (part.shard for queue in new for part in queue.all_parts())
@@ -363,7 +341,7 @@ class Catalog(QueueView):
         that counts."""
         while True:
             decision = decide()
-            if not decision.entries and self._spread is not None:
+            if not decision.entries and self.is_shared:
                 # The view may show what is no more. Without etcd it is all there is to go by.
                 await self.caught_up()
                 decision = decide()
@@ -481,7 +459,7 @@ class Catalog(QueueView):
         """Let a queue go on without its parts on shards that are lost."""
 
         def decide() -> Decision:
-            shards = self.shards if self._choose is None else self._choose(self, name_of(queue))
+            shards = self._others.choose(self, name_of(queue)) or self.shards
             return lost_parts.give_up_parts(self, queue, lost, shards, self._now_ms())
 
         while (shard := self._unraised(decide())) is not None:
@@ -510,7 +488,7 @@ class Catalog(QueueView):
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
 
         def decide() -> Decision:
-            shards = self.shards if self._choose is None else self._choose(self, name)
+            shards = self._others.choose(self, name) or self.shards
             new = NewQueue(name, attributes, tags, receipt_key, shards)
             return rules.create(self, new, self._now_ms(), self._waits)
 

@@ -107,7 +107,7 @@ OnChange = Callable[[Change], None]
 
 
 class Coordination(Protocol):
-    """Keeps records. Belongs to one event loop."""
+    """Keeps records."""
 
     async def read_all(self) -> Snapshot | Unavailable:
         """All records that were committed before the call, and perhaps later ones."""

@@ -26,9 +26,9 @@ _FAILURES = 2
 
 class EtcdOutage:
     """One log line when etcd is away, and one when it is back, however many watches of a client see
-    it. Belongs to the event loop's thread."""
+    it."""
 
-    def __init__(self, *, is_logged: bool = True) -> None:
+    def __init__(self, *, is_logged: bool) -> None:
         """`is_logged` is False for further clients of the same process, which see the same."""
         self._is_logged = is_logged
         self._failures: dict[object, int] = {}
@@ -139,7 +139,7 @@ class MemberState(NamedTuple):
 
 
 class EtcdClient:
-    """Belongs to one event loop. The wire is closed with it."""
+    """The wire is closed with it."""
 
     def __init__(self, access: Access, wire: Wire, *, logs_outages: bool = True) -> None:
         self._access = access

@@ -85,7 +85,7 @@ class TlsFiles(NamedTuple):
 
 
 class HttpWire:
-    """See Wire. Belongs to the event loop it is made on."""
+    """See Wire."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._sockets = WeakSet[socket.socket]()

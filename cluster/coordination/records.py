@@ -26,6 +26,7 @@ from cluster.coordination.coordination import (
     Unavailable,
     Unknown,
 )
+from cluster.tasks import start_task
 
 COUNTERS = "ids/"
 """Prefix of the records that are numbers issued last."""
@@ -86,7 +87,7 @@ class Draft:
 
 
 class Records:
-    """Belongs to the event loop of its coordination. Call `open`, then `close`."""
+    """Call `open`, then `close`."""
 
     def __init__(self, coordination: Coordination, away: type[Exception], shown_s: float) -> None:
         """Call `open` instead."""
@@ -171,9 +172,7 @@ class Records:
             else:
                 then(True)
 
-        task = asyncio.create_task(refresh())
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
+        start_task(self._reading, refresh())
 
     async def _read(self) -> Snapshot:
         found = await self._coordination.read_all()

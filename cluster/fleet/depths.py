@@ -31,7 +31,7 @@ class ShardDepth(msgspec.Struct, frozen=True):
 
 
 class DepthBoard:
-    """Belongs to one event loop."""
+    """Those of one host, and what the others wrote."""
 
     def __init__(
         self, records: Coordination, host: str, router: Router, now_ms: Callable[[], int]

@@ -41,7 +41,7 @@ def _nothing() -> None:
 
 
 class FleetView:
-    """Belongs to one event loop; `begin`, and it ends with the coordinations.
+    """`begin`, and it ends with the coordinations.
 
     While these are away the view stays as it is.
     """
@@ -101,13 +101,13 @@ class FleetView:
             if not self._is_gone(number)
         }
 
-    def first_shard(self, own: range = range(0)) -> int:
-        """The lowest shard of all clusters; `own` are those of this process's cluster."""
-        return min(shards.start for shards in (*self.founded.values(), own) if shards)
-
     def hosts_of(self, number: int) -> list[str]:
         """The names of another cluster's hosts."""
         return sorted(self._hosts.get(number, ()))
+
+    def all_hosts(self) -> list[str]:
+        """The names of the hosts of all other clusters."""
+        return [host for number in self.founded for host in self.hosts_of(number)]
 
     def zones_of(self, number: int) -> dict[str, str]:
         """The zone of each of another cluster's hosts by its name; empty if it is not known."""

@@ -50,7 +50,6 @@ class GatewayReadiness:
         """True if a host of some cluster is connected; else they are being connected."""
         reached = [
             self._transport.link(host, Channel.REQUESTS) is not None
-            for number in self._fleet.founded
-            for host in self._fleet.hosts_of(number)
+            for host in self._fleet.all_hosts()
         ]
         return any(reached)

@@ -48,7 +48,7 @@ class Figures(NamedTuple):
 
 
 class LoadMeter:
-    """Belongs to the event loop's thread. The first call only begins."""
+    """The first call only begins."""
 
     def __init__(
         self, host: str, cluster: str, router: Router, catalog: Catalog, now_ms: Callable[[], int]

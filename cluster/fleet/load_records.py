@@ -62,7 +62,7 @@ def _busiest(parts: Iterable[PartLoad], count: int) -> tuple[PartLoad, ...]:
 
 
 class LoadBoard:
-    """Writes this host's report, and reads those of all hosts. Belongs to one event loop."""
+    """Writes this host's report, and reads those of all hosts."""
 
     def __init__(self, coordination: Coordination, lease: HostLease) -> None:
         """`coordination` has the records below the prefix of loads."""

@@ -38,7 +38,6 @@ class PartLoad(NamedTuple):
     top_group: float = 0.0
     """Share of `asked` that its busiest message group has; 0 for a standard queue."""
     messages: int = 0
-    stored_bytes: int = 0
 
 
 class ShardLoad(NamedTuple):

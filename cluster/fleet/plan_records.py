@@ -82,7 +82,7 @@ def change_id_of(change: Change) -> str:
 
 
 class PlanRecords:
-    """Belongs to one event loop."""
+    """Reads and writes them."""
 
     def __init__(self, coordination: Coordination) -> None:
         """`coordination` has the records below MANAGER."""

@@ -80,7 +80,7 @@ class ShownPlan(msgspec.Struct, frozen=True):
 
 
 class Planner:
-    """Belongs to one event loop; `tick` is due with each report of a load."""
+    """`tick` is due with each report of a load."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class PlannerHolder(msgspec.Struct, frozen=True):
 
 
 class PlannerKey:
-    """For one process. Belongs to one event loop."""
+    """For one process."""
 
     def __init__(self, coordination: Coordination, lease: HostLease, own: PlannerHolder) -> None:
         self._coordination = coordination

@@ -50,7 +50,7 @@ class Parts(NamedTuple):
 
 
 class Planning:
-    """Belongs to one event loop; `tick` is due with each report of a load."""
+    """`tick` is due with each report of a load."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

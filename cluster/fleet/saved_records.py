@@ -59,7 +59,7 @@ class Root(Protocol):
 
 
 class SavedRecords:
-    """Belongs to one event loop. `below` before the first read; `save` is due every few seconds."""
+    """`below` before the first read; `save` is due every few seconds."""
 
     def __init__(
         self, root: Root, folder: Path, fleet: str, in_thread: InThread = asyncio.to_thread

@@ -117,7 +117,7 @@ def undoing(made: MadeChange, queue: QueueDefinition | None) -> Change:
 
 
 class Steps:
-    """Belongs to one event loop."""
+    """Makes the steps of one plan."""
 
     def __init__(
         self,

@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 
 class IdentityStore:
-    """The users and access keys of a host, or of a cluster. Belongs to the event loop of its
-    records. All methods may raise IdentitiesUnreadable."""
+    """The users and access keys of a host, or of a cluster. All methods may raise
+    IdentitiesUnreadable."""
 
     def __init__(self, records: Records, secrets: Secrets, clock: Clock, entropy: Entropy) -> None:
         """Call `open` instead."""

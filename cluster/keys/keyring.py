@@ -88,7 +88,7 @@ class Secrets:
 
 
 class Keyring:
-    """The keys, by name and by number. Belongs to the event loop of its records.
+    """The keys, by name and by number.
 
     Changes raise KeysAway if they cannot be made now, SealBroken for damaged records.
     """

@@ -62,7 +62,7 @@ class _Lost(NamedTuple):
 
 
 class LostBlocks:
-    """Belongs to the event loop of its records."""
+    """Puts them in the records."""
 
     def __init__(self, records: Records, away: type[Exception], wraps: Wraps) -> None:
         """`away` is what the records raise while nothing can be changed."""

@@ -66,7 +66,7 @@ class Session(NamedTuple):
 
 
 class SessionStore:
-    """Belongs to the event loop of its records. Changes may raise IdentitiesUnreadable."""
+    """Changes may raise IdentitiesUnreadable."""
 
     def __init__(self, records: Records, clock: Clock, entropy: Entropy) -> None:
         """`records` are those of users and access keys."""

@@ -28,7 +28,7 @@ _LOOK_S = 0.05
 
 
 class LeaderPlan:
-    """Belongs to one event loop. A host without space for messages leads nothing that others can
+    """A host without space for messages leads nothing that others can
     lead, nor does one that leaves."""
 
     def __init__(
@@ -63,7 +63,7 @@ class LeaderPlan:
 
 
 class LeaderBalance:
-    """Belongs to one event loop; `tick` is due about once a second."""
+    """`tick` is due about once a second."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ TTL_S = 3
 
 
 class HostLease:
-    """Granted when it is first needed, and anew when it is gone. Belongs to one event loop.
+    """Granted when it is first needed, and anew when it is gone.
 
     It lasts while coordination is away: that must cost no leader its shards, and their terms say
     who succeeds.

@@ -24,7 +24,7 @@ def _nobody(shard: int) -> None:
 
 
 class LeaderView:
-    """See Leaders. Belongs to one event loop; `begin`, and it ends with the coordination.
+    """See Leaders. `begin`, and it ends with the coordination.
 
     A shard whose key is gone has no leader. While coordination is away the view stays as it is.
     """

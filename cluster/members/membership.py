@@ -44,7 +44,6 @@ from cluster.members.member_records import (
 )
 from cluster.peers.peer_settings import Address, is_host_id
 from storage.copies.scrub import InThread
-from storage.log import OLDEST_FORMAT
 
 _PAUSE_S = 0.3
 """Pause between two looks at the records while the host is not a member yet."""
@@ -69,11 +68,11 @@ class Me(NamedTuple):
     founders: tuple[str, ...]
     shards: range
     """Numbers of the shards of a new cluster."""
-    formats: int = OLDEST_FORMAT
+    formats: int
     """The newest that this version reads."""
-    cluster: str = "holdfast"
+    cluster: str
     """The name under which etcd has it."""
-    zone: str = ""
+    zone: str
 
 
 class _Waits(NamedTuple):
@@ -87,7 +86,7 @@ class _Waits(NamedTuple):
 
 
 class Membership:
-    """Belongs to one event loop; `join`, then `close`."""
+    """`join`, then `close`."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class Membership:
         save: Callable[[Identity], None],
         replica_ids: Callable[[range], Sequence[str]],
         on_removed: Callable[[], None],
-        restored_records: Callable[[], Mapping[str, bytes]] = dict,
+        restored_records: Callable[[], Mapping[str, bytes]],
         in_thread: InThread = asyncio.to_thread,
     ) -> None:
         """`root` has the records of the cluster, `records` those below `members/`. `save` keeps the

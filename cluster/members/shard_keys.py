@@ -56,7 +56,7 @@ def decode_term(value: bytes) -> TermRecord:
 
 
 class ShardKeys:
-    """The keys of all shards, for this host. Belongs to one event loop."""
+    """The keys of all shards, for this host."""
 
     def __init__(self, coordination: Coordination, lease: HostLease) -> None:
         self.coordination = coordination

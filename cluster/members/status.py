@@ -113,7 +113,7 @@ Reports = dict[int, ReplicaReport]
 
 
 class StatusPage:
-    """Belongs to the event loop's thread."""
+    """Makes the page, and answers other hosts for their pages."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ DRAIN_CHECK_S = 1.0
 
 
 class Draining:
-    """Belongs to the event loop's thread. The host that leads a part's shard does it."""
+    """The host that leads a part's shard does it."""
 
     def __init__(self, catalog: Catalog, router: Router) -> None:
         self._catalog = catalog

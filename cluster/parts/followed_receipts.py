@@ -64,7 +64,7 @@ class _Followed:
 
 
 class Following:
-    """Belongs to the event loop's thread."""
+    """Those of one process."""
 
     def __init__(self, router: Router, view: View) -> None:
         self._router = router

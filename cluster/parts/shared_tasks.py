@@ -40,7 +40,7 @@ Looking = Callable[[], Coroutine[Any, Any, None]]
 
 
 class SharedTasks:
-    """Belongs to the event loop's thread."""
+    """Those whose homes this host leads."""
 
     def __init__(
         self, router: Router, view: Definitions, entropy: Entropy, lost: Container[int] = ()

@@ -34,7 +34,7 @@ OF_TASKS = _STARTS + _NAMED + _LISTS
 
 
 class SplitMoves:
-    """Belongs to the event loop's thread."""
+    """Takes each request to its home, or to the parts that have an answer."""
 
     def __init__(self, router: Router, view: View) -> None:
         self._router = router

@@ -89,7 +89,7 @@ _NO_DRAWS = _Draws()
 
 
 class SplitQueues:
-    """Belongs to the event loop's thread."""
+    """Takes each request to the parts that answer it."""
 
     def __init__(
         self, router: Router, view: View, entropy: Entropy, wall_s: Callable[[], float]

@@ -88,7 +88,7 @@ class _Waiting:
 
 
 class SplitReceives:
-    """Belongs to the event loop's thread."""
+    """Those of one process, and what it last heard of each part."""
 
     def __init__(self, router: Router, view: View, entropy: Entropy) -> None:
         self._router = router

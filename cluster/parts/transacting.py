@@ -79,7 +79,7 @@ def _has_changed(queue: QueueDefinition) -> bool:
 
 
 class Transacting:
-    """Belongs to the event loop's thread."""
+    """Takes each transaction to its shard."""
 
     def __init__(
         self, ask: Ask, tell: Tell, bits128: Callable[[], int], now_ms: Callable[[], int]

@@ -30,7 +30,7 @@ hours cost little."""
 
 
 class Unlocking:
-    """Belongs to the event loop's thread."""
+    """Asks for the shards that this host leads."""
 
     def __init__(self, router: Router, view: Definitions, entropy: Entropy) -> None:
         self._router = router

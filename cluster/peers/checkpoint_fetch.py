@@ -104,7 +104,7 @@ def ask_over(transport: Transport) -> Ask:
 
 
 class CheckpointFetch:
-    """One fetch: `run` is a task's work. Belongs to the event loop's thread."""
+    """One fetch: `run` is a task's work."""
 
     def __init__(
         self,

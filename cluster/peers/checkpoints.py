@@ -23,6 +23,7 @@ from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.peer_settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
+from cluster.tasks import start_task
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import outgoing_of
 from storage.copies.scrub import InThread
@@ -79,7 +80,7 @@ class _Offer:
 
 
 class Checkpoints:
-    """Belongs to the event loop's thread. `join` shards; `leave` before a shard is closed."""
+    """`join` shards; `leave` before a shard is closed."""
 
     def __init__(
         self,
@@ -361,7 +362,4 @@ class Checkpoints:
 
     def _run(self, shard: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         tasks = self._tasks.setdefault(shard, set())
-        task = asyncio.get_running_loop().create_task(work)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        return task
+        return start_task(tasks, work)

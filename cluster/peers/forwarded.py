@@ -50,7 +50,7 @@ from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.issued_ids import is_for_leaders
 from cluster.shards.lead import Lead
-from cluster.shards.router import RefusalOf, takes_all
+from cluster.shards.router import RefusalOf
 from cluster.shards.shard import Shard
 from cluster.shards.turn_timing import TurnBatching
 from visibility.contract.errors import QueueError, ServiceUnavailable
@@ -93,14 +93,14 @@ _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
 
 
 class ForwardedRequests:
-    """Belongs to the event loop's thread."""
+    """The service of `Channel.REQUESTS`."""
 
     def __init__(
         self,
         shards: Mapping[int, Shard],
         leaders: Leaders,
         view: View,
-        refusal: RefusalOf = takes_all,
+        refusal: RefusalOf,
     ) -> None:
         """`refusal` is this host's answer to what it cannot take now."""
         self._shards = shards
@@ -281,7 +281,7 @@ def as_sent(request: Request) -> Operation:
 
 
 class Gathered:
-    """The requests of the last passes of the loop. Belongs to the event loop's thread."""
+    """The requests of the last passes of the loop."""
 
     def __init__(
         self,

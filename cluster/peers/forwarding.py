@@ -64,7 +64,7 @@ from visibility.state.waiters import OnAnswer, Room, Ticket
 
 
 class PeerRouter(Router):
-    """Belongs to the event loop's thread."""
+    """The router of a member of a cluster, and of a gateway."""
 
     age_s_max = 10.0
     """A leader has an index of the requests of this time, see `EARLIER_MS`."""

@@ -171,8 +171,7 @@ class View(Protocol):
 
 
 class Retries:
-    """Requests that no leader has answered: held, given up or undone. Belongs to the event loop's
-    thread."""
+    """Requests that no leader has answered: held, given up or undone."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ _DEADLINES_S = 0.5
 
 
 class Link:
-    """Belongs to the event loop's thread."""
+    """The side that opened the connection, and asks."""
 
     answers = False
 
@@ -319,7 +319,7 @@ class Acceptor(Protocol):
 
 
 class Incoming:
-    """Belongs to the event loop's thread."""
+    """The side that was connected to, and answers."""
 
     answers = True
 

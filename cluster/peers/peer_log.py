@@ -19,7 +19,7 @@ _OF_WORKER = (
 
 
 class PeerLog:
-    """Belongs to the event loop's thread."""
+    """The log lines of one host."""
 
     def __init__(self, host: str, *, is_between_workers: bool) -> None:
         """`host` is this one; all peers are workers of it if `is_between_workers`."""

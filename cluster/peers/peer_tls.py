@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from cluster.peers.peer_settings import Address, PeerSettings, host_of
 from cluster.peers.transport import Network
+from cluster.tasks import start_task
 from storage.files.copying import file_mark
 
 _BACKLOG = 64
@@ -41,7 +42,7 @@ class TlsFiles(NamedTuple):
 
 
 class TlsNetwork(Network):
-    """Belongs to the event loop's thread."""
+    """The network of a host outside simulations."""
 
     def __init__(
         self, files: TlsFiles, settings: PeerSettings, monotonic_s: Callable[[], float]
@@ -163,9 +164,7 @@ class TlsNetwork(Network):
             return
         taken.setblocking(False)
         self._taken.add(taken)
-        task = loop.create_task(self._shake_hands(taken))
-        self._beginning.add(task)
-        task.add_done_callback(self._beginning.discard)
+        start_task(self._beginning, self._shake_hands(taken))
 
     async def _shake_hands(self, taken: socket.socket) -> None:
         self._taken.discard(taken)

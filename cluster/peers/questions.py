@@ -47,7 +47,7 @@ _decode_said = msgspec.msgpack.Decoder(Said).decode
 
 
 class Questions:
-    """Belongs to the event loop's thread."""
+    """Asks other hosts, and answers them."""
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ class _Question(NamedTuple):
 
 
 class QueueNews:
-    """Belongs to the event loop's thread."""
+    """Asks other hosts for queues, and answers them."""
 
     def __init__(self, transport: Transport, view: Adopting) -> None:
         self._transport = transport

@@ -33,7 +33,7 @@ class Ready(Protocol):
 
 
 class Readiness:
-    """Belongs to the event loop's thread."""
+    """Answers balancers."""
 
     def __init__(
         self,

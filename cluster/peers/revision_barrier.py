@@ -12,14 +12,15 @@ know.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from struct import Struct
-from typing import Any, Protocol
+from typing import Protocol
 
 from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask_all
+from cluster.tasks import start_task
 from visibility.contract.errors import ServiceUnavailable
 
 _REVISION = Struct(">Q")
@@ -44,7 +45,7 @@ def _refuse(call: Call) -> None:
 
 
 class RevisionBarrier:
-    """Answers other hosts. Belongs to the event loop's thread."""
+    """Answers other hosts."""
 
     def __init__(self, view: Shown, tell: Callable[[Call], None] = _refuse) -> None:
         """`tell` answers what is no revision."""
@@ -58,7 +59,7 @@ class RevisionBarrier:
         if len(call.body) != _REVISION.size:
             self._tell(call)
             return
-        self._start(self._answer(call, *_REVISION.unpack(call.body)))
+        start_task(self._tasks, self._answer(call, *_REVISION.unpack(call.body)))
 
     async def _answer(self, call: Call, revision: int) -> None:
         try:
@@ -67,8 +68,3 @@ class RevisionBarrier:
             call.refuse(Refusal.DEFINITION_UNKNOWN, f"revision {revision} is not shown here")
         else:
             call.answer(b"")
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

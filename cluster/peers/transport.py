@@ -27,6 +27,7 @@ from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
 from cluster.peers.peer_settings import Address, Channel, PeerSettings, is_host_id
 from cluster.peers.roles import CHANNELS, FIRST_MARK, Neighbour, Place, Role
 from cluster.peers.wire import Wire
+from cluster.tasks import start_task
 
 KEPT = (Channel.REPLICATION, Channel.REQUESTS, Channel.CATALOG)
 """Channels whose connections are kept open. Each costs heartbeats on both sides."""
@@ -54,7 +55,7 @@ class Network(Protocol):
 
 
 class Transport(Acceptor):
-    """Belongs to the event loop's thread. `serve` and `set_peers`, then `start`; `stop`."""
+    """`serve` and `set_peers`, then `start`; `stop`."""
 
     def __init__(
         self,
@@ -128,9 +129,7 @@ class Transport(Acceptor):
                 incoming.close()
 
     def _drop(self, key: tuple[str, Channel]) -> None:
-        task = asyncio.get_running_loop().create_task(self._dialers.pop(key).stop())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        start_task(self._leaving, self._dialers.pop(key).stop())
 
     def close_idle(self) -> None:
         """Close the links on demand that were not used since the last call. Due about once a

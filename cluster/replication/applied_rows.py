@@ -22,7 +22,7 @@ from visibility.rows.row_changes import Ops
 
 
 class AppliedRows(FlushedRows):
-    """The part of a `ReplicatedStore` behind the commit. Belongs to the event loop's thread."""
+    """The part of a `ReplicatedStore` behind the commit."""
 
     replica: Replica
     replacement: Replacement
@@ -160,7 +160,6 @@ class AppliedRows(FlushedRows):
             role=replica.role,
             replica_id=replica.replica_id,
             term=promise.term,
-            leader_id=promise.leader,
             is_voter=replica.replica_id in promise.voters,
             commit=replica.commit,
             applied=self.applied.index,

@@ -114,7 +114,7 @@ class StoreHosts:
 
 
 class CheckpointTraffic:
-    """Belongs to the event loop's thread."""
+    """Gives, fetches and scrubs for all replicas of a host."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from storage.log import Diverged
 
 
 class Follower(Promising):
-    """Belongs to the event loop's thread."""
+    """A replica in every role."""
 
     @override
     def _reactions(self) -> dict[type, Callable[[str, Any], None]]:

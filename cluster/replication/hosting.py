@@ -28,7 +28,7 @@ from storage.copies.replaced_rows import (
 )
 from storage.engines.store import RowStore, StoreFailed
 from storage.engines.store_options import Durability, Replication, StoreOptions, log_folder
-from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
+from storage.log import Disk, LogMismatch, Promise, PromiseFile, SystemDisk
 from visibility.rows.row_codec import DamagedRecord
 
 
@@ -65,16 +65,6 @@ def _prepared(files: CheckpointFiles, folder: Path) -> bool:
         raise StoreFailed(f"cannot open {folder}: {error}") from error
 
 
-def _eager(shard: int) -> float:
-    """The default: any shard is taken at once."""
-    return 0.0
-
-
-def _spacious() -> bool:
-    """The default: the disk is never short."""
-    return True
-
-
 def _no_source(store: ReplicatedStore) -> None:
     """The default: no rows can be fetched."""
 
@@ -94,12 +84,12 @@ class ReplicatedStores:
         clock: Clock,
         entropy: Entropy,
         timing: Timing | None = None,
-        checkpoints: CheckpointTraffic | None = None,
-        written_as: Callable[[], int] = lambda: OLDEST_FORMAT,
+        checkpoints: CheckpointTraffic | None,
+        written_as: Callable[[], int],
         place: RowsPlace = ON_THIS_MACHINE,
-        reluctance_s: Callable[[int], float] = _eager,
-        has_space: Callable[[], bool] = _spacious,
-        has_much_space: Callable[[], bool] = _spacious,
+        reluctance_s: Callable[[int], float],
+        has_space: Callable[[], bool],
+        has_much_space: Callable[[], bool],
     ) -> None:
         """`peers` are the names of the other hosts as of now; they may change. Without
         `checkpoints`, a host that no log reaches back to stays behind. `written_as` is the format

@@ -13,7 +13,7 @@ from storage.log import LogFailed, Promise
 
 
 class Journal(JournalFiles):
-    """Belongs to the event loop's thread."""
+    """The files of one replica."""
 
     def sync(self) -> None:
         """Make durable what was written; one sync at a time."""

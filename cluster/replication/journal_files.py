@@ -190,7 +190,6 @@ class JournalFiles:
         flushed: Callable[[], Position],
         keep: int | None = None,
         *,
-        rows_replaced: bool = False,
         lost: str = "",
     ) -> None:
         """Close the files, then open them anew in the sync lane, over the rows as `flushed` says
@@ -198,18 +197,16 @@ class JournalFiles:
         if self.is_open:
             self._known = Answered(self.log_id, self.synced)
         self.is_open = False
-        work = partial(self._open_again, flushed, keep, rows_replaced, lost)
+        work = partial(self._open_again, flushed, keep, lost)
         if self._log is None:
             self._disk.run(work, done)
         else:
             self._log.close(lambda: self._disk.run(work, done))
 
-    def _open_again(
-        self, flushed: Callable[[], Position], keep: int | None, rows_replaced: bool, lost: str
-    ) -> None:
+    def _open_again(self, flushed: Callable[[], Position], keep: int | None, lost: str) -> None:
         """In the sync lane, behind everything that was under way."""
         self._let_go()
-        self.open(flushed(), keep, rows_replaced=rows_replaced, lost=lost)
+        self.open(flushed(), keep, lost=lost)
 
     def close(self, closed: Callable[[], None]) -> None:
         """Let go of the files once nothing is under way; then call `closed`. Nothing is synced."""

@@ -19,7 +19,7 @@ from storage.log import Position
 
 
 class Promising(ReplicaCore):
-    """Belongs to the event loop's thread."""
+    """The answers that a replica gives in every role."""
 
     @override
     def _reactions(self) -> dict[type, Callable[[str, Any], None]]:

@@ -45,7 +45,7 @@ class NeedsRows(Protocol):
 
 
 class Replacement:
-    """Belongs to the event loop's thread."""
+    """Fetches rows for one store."""
 
     def __init__(
         self, store: NeedsRows, source: RowSource | None, log: structlog.stdlib.BoundLogger

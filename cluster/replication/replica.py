@@ -49,7 +49,7 @@ from cluster.replication.voters import VoterSet
 
 
 class Replica(Follower):
-    """See above. Belongs to the event loop's thread; `tick` is due ten times a second."""
+    """See above. `tick` is due ten times a second."""
 
     # -- what it is --------------------------------------------------------------------------------
 

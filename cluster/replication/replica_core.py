@@ -52,7 +52,7 @@ class Part:
 
 
 class ReplicaCore:
-    """Belongs to the event loop's thread."""
+    """The base of `Replica`."""
 
     def __init__(
         self,
@@ -238,37 +238,16 @@ class ReplicaCore:
         self._recover(lost=what)
         self.step_down()
 
-    def install(self, installed: Callable[[], None] | None = None) -> None:
-        """The rows were replaced by a checkpoint; `installed` is called once the log is open over
-        them, unless that shows damage.
-
-        What this replica acknowledged stays counted: either the checkpoint holds it, or the log
-        keeps it. See `Journal.open`.
-        """
-        self.step_down()
-        self.needs_checkpoint = False
-        install = partial(self._recover, installed, rows_replaced=True)
-        if self._recovery is not None:  # those files may have been opened over the rows before
-            self._instead = install
-        else:
-            install()
-
     def _recover(
         self,
         then: Callable[[], None] | None = None,
         *,
         keep: int | None = None,
-        rows_replaced: bool = False,
         lost: str = "",
     ) -> None:
         opened = partial(self._recovered, then)
         self._recovery = partial(
-            self.journal.reopen,
-            opened,
-            lambda: self.owner.flushed,
-            keep,
-            rows_replaced=rows_replaced,
-            lost=lost,
+            self.journal.reopen, opened, lambda: self.owner.flushed, keep, lost=lost
         )
         self._recovery()
 

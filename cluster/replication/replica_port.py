@@ -52,7 +52,7 @@ class PeerMessages(Messages):
 
 
 class ReplicaPort:
-    """Belongs to the event loop's thread."""
+    """The `Network` of one shard's replica."""
 
     def __init__(self, messages: Messages, shard: int) -> None:
         self._messages = messages

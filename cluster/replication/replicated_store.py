@@ -71,7 +71,7 @@ SourceOf = Callable[["ReplicatedStore"], RowSource | None]
 
 
 class ReplicatedStore(AppliedRows, ReplicaOwner):
-    """See `SharedStore`. It is its replica's owner. Belongs to the event loop's thread."""
+    """See `SharedStore`. It is its replica's owner."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class UnderWay(NamedTuple):
     stamp_ms: int
     begun_s: float
     """The time of the append, on the monotonic clock."""
-    is_followed: bool = False
+    is_followed: bool
     """True if somebody follows the rows of a changed queue."""
 
 

@@ -40,7 +40,7 @@ Floors = list[tuple[bytes, int]]
 
 
 class Deliveries:
-    """Belongs to the event loop's thread."""
+    """Those that begin at this host's shards."""
 
     def __init__(
         self,

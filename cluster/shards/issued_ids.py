@@ -130,7 +130,7 @@ async def raise_ids(
 
 class RaisedIds:
     """Asks each shard for an answer, once: only a leader that has raised its ids, and has written
-    later parts back, gives one. Belongs to the event loop's thread."""
+    later parts back, gives one."""
 
     def __init__(
         self, ask: Callable[[Request], Awaitable[Answer]], times_restored: Callable[[], int]

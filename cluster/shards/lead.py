@@ -64,7 +64,7 @@ _NOTHING: Final = Takes.NOTHING
 
 
 class Lead:
-    """Belongs to the event loop's thread. `begin` it, then `submit`; `end` it once."""
+    """`begin` it, then `submit`; `end` it once."""
 
     def __init__(
         self,

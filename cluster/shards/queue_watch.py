@@ -52,7 +52,7 @@ _OPERATIONS: dict[Kind, op.Operation] = {
 
 
 class QueueWatch:
-    """Belongs to the event loop's thread."""
+    """Tells each shard of its queues."""
 
     def __init__(self, catalog: Catalog, router: Router) -> None:
         self._router = router

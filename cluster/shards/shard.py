@@ -63,7 +63,7 @@ _COMPARED_S = 5.0
 
 
 class Shard:
-    """Belongs to the event loop's thread."""
+    """One of this host's shards."""
 
     def __init__(self, number: int, parts: ShardParts) -> None:
         self.number = number

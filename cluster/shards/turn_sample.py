@@ -32,7 +32,7 @@ class QueueShare(NamedTuple):
 
 
 class TurnSample:
-    """Belongs to the event loop's thread."""
+    """The sample of one shard."""
 
     def __init__(self) -> None:
         self._left = _EACH

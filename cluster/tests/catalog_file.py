@@ -10,6 +10,7 @@ from cluster.catalog.catalog_records import Entries
 from cluster.catalog.record_codec import RecordCodec
 from cluster.coordination.coordination import Done, Transaction
 from cluster.coordination.sqlite_coordination import SqliteCoordination
+from cluster.tests.planned_hosts import HearingHosts
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION
 
@@ -47,6 +48,7 @@ class CatalogFile:
         self.restore_window_ms = restore_window_ms
         self.clock = SettableClock()
         self.entropy = CountingEntropy()
+        self.others = HearingHosts()
         self.catalog: Catalog
 
     async def open(self, shards: tuple[int, ...] = (0,)) -> Catalog:
@@ -58,6 +60,7 @@ class CatalogFile:
             secrets=some_secrets(),
             shards=shards,
             restore_window_ms=self.restore_window_ms,
+            others=self.others,
         ).opened()
         return self.catalog
 

@@ -53,7 +53,7 @@ class _Watcher(NamedTuple):
 
 
 class SimulatedEtcd:
-    """Belongs to one event loop."""
+    """One etcd for all hosts of a simulation."""
 
     def __init__(self, random: Random, members: int = 3) -> None:
         self.endpoints = tuple(f"http://member-{number}" for number in range(members))

@@ -7,8 +7,9 @@ import asyncio
 
 import pytest
 
-from cluster.catalog.catalog import Catalog, IdsRaised, Spread
+from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import queue_key
+from cluster.catalog.other_hosts import NO_OTHERS, OtherHosts
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
@@ -16,6 +17,7 @@ from cluster.coordination.coordination import Transaction
 from cluster.peers.held_requests import View
 from cluster.tests.catalog_file import owner
 from cluster.tests.memory_coordination import MemoryCoordination
+from cluster.tests.planned_hosts import RaisingHosts, SharingHosts
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual
 from cluster.tests.world import settled
 from visibility.contract.errors import (
@@ -32,8 +34,7 @@ async def opened(
     coordination: MemoryCoordination,
     clock: SettableClock | None = None,
     waits: Waits = NO_WAITS,
-    spread: Spread | None = None,
-    ids_raised: IdsRaised | None = None,
+    others: OtherHosts = NO_OTHERS,
 ) -> Catalog:
     return await Catalog(
         coordination,
@@ -43,8 +44,7 @@ async def opened(
         shards=[0],
         waits=waits,
         restore_window_ms=60_000,
-        spread=spread,
-        ids_raised=ids_raised,
+        others=others,
     ).opened()
 
 
@@ -137,13 +137,9 @@ async def test_what_did_not_happen_is_refused_and_can_be_asked_again() -> None:
         catalog.queue(*owner("q"))
 
 
-async def _spread(revision: int) -> None:
-    """All other hosts show it."""
-
-
 async def test_a_host_of_a_cluster_does_not_name_a_queue_that_another_one_deleted() -> None:
     coordination = MemoryCoordination()
-    one, other = [await opened(coordination, spread=_spread) for _ in range(2)]
+    one, other = [await opened(coordination, others=SharingHosts()) for _ in range(2)]
     queue = await one.create_queue(owner("q"), {}, {})
     coordination.held_back = []
     deleted = asyncio.create_task(one.delete_queue(queue))
@@ -160,7 +156,7 @@ async def test_a_host_of_a_cluster_does_not_name_a_queue_that_another_one_delete
 
 async def test_a_queue_that_exists_is_named_while_etcd_is_away() -> None:
     coordination = MemoryCoordination()
-    catalog = await opened(coordination, spread=_spread)
+    catalog = await opened(coordination, others=SharingHosts())
     queue = await catalog.create_queue(owner("q"), {}, {})
     coordination.is_away = True
 
@@ -205,7 +201,7 @@ async def test_a_change_that_other_hosts_do_not_show_yet_holds_up_no_other() -> 
         if revision == 1:
             await shown.wait()
 
-    catalog = await opened(MemoryCoordination(), spread=spread)
+    catalog = await opened(MemoryCoordination(), others=SharingHosts(spread))
 
     first = asyncio.create_task(catalog.create_queue(owner("q"), {}, {}))
     await settled()
@@ -430,7 +426,7 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
         await heard.wait()
         await one.raise_ids(max(7, one.highest_queue_id))
 
-    one = await opened(coordination, ids_raised=ids_raised)
+    one = await opened(coordination, others=RaisingHosts(ids_raised))
     making = asyncio.create_task(one.create_queue(owner("b"), {}, {}))
     purging = asyncio.create_task(one.purge_queue(queue))
     await settled()
@@ -451,7 +447,7 @@ async def test_ids_are_raised_on_the_shards_of_new_parts() -> None:
     async def ids_raised(shard: int) -> None:
         raised.append(shard)
 
-    one = await opened(coordination, ids_raised=ids_raised)
+    one = await opened(coordination, others=RaisingHosts(ids_raised))
     queue = await one.create_queue(owner("a"), {}, {})
     await one.add_parts(queue, NewParts([5, 6], {queue.queue_id: 1}))
 
@@ -465,11 +461,8 @@ async def test_no_id_is_issued_unheard_for_a_queue_that_went_meanwhile() -> None
     async def no_leader(shard: int) -> None:
         raise ServiceUnavailable
 
-    async def spread(revision: int) -> None:
-        pass
-
     other = await opened(coordination)
-    one = await opened(coordination, spread=spread, ids_raised=no_leader)
+    one = await opened(coordination, others=RaisingHosts(no_leader))
     queue = await other.create_queue(owner("a"), {}, {})
     coordination.held_back = []
     deleting = asyncio.create_task(other.delete_queue(queue))

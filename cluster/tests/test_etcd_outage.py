@@ -8,7 +8,7 @@ from cluster.coordination.etcd_client import EtcdOutage
 
 
 def test_it_is_said_once_for_all_watches() -> None:
-    outage = EtcdOutage()
+    outage = EtcdOutage(is_logged=True)
     with capture_logs() as logs:
         for _ in range(5):
             for watch in "abc":
@@ -22,7 +22,7 @@ def test_it_is_said_once_for_all_watches() -> None:
 
 
 def test_a_failover_to_another_member_is_no_outage() -> None:
-    outage = EtcdOutage()
+    outage = EtcdOutage(is_logged=True)
     with capture_logs() as logs:
         for _ in range(3):
             for watch in "abc":
@@ -33,7 +33,7 @@ def test_a_failover_to_another_member_is_no_outage() -> None:
 
 
 def test_a_watch_that_ends_is_not_waited_for() -> None:
-    outage = EtcdOutage()
+    outage = EtcdOutage(is_logged=True)
     with capture_logs() as logs:
         for watch in "aabb":
             outage.failed(watch, "no leader")

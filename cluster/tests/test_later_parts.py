@@ -267,7 +267,7 @@ class Unheard:
         self.leads = False
         self._file = file
         self._noted = noted
-        file.catalog._all_heard = self.heard
+        file.others.heard = self.heard
 
     async def heard(self) -> None:
         if not self.leads:

@@ -15,6 +15,7 @@ from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.transport import Transport
+from cluster.shards.router import takes_all
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.split_view import SplitView
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy, virtual
@@ -68,7 +69,7 @@ class _Fleet:
         ]
         self.shards = {world.shard.number: world.shard for world in self.worlds}
         self.transports = [self._transport(name) for name in ("gateway", "host")]
-        decided = ForwardedRequests(self.shards, self.leaders, self.view)
+        decided = ForwardedRequests(self.shards, self.leaders, self.view, refusal=takes_all)
         self.transports[1].serve(Channel.REQUESTS, decided.service)
         self.router = PeerRouter(
             [] if is_gateway else self.shards.values(),

@@ -75,7 +75,7 @@ class Operator(NamedTuple):
 
 
 class AdminAccess:
-    """Authenticates requests. Belongs to the event loop's thread."""
+    """Authenticates requests."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class AdminAccess:
         account: str,
         region: str,
         wall_s: Callable[[], float],
-        session_of: SessionOf | None = None,
+        session_of: SessionOf | None,
     ) -> None:
         """`local_key` signs local commands; `verifier` has all other keys and is None in open
         mode, as is `session_of`, which finds sessions by their cookies."""

@@ -4,7 +4,6 @@ the admin API."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -38,7 +37,7 @@ class AdminPages:
         *,
         answers_anyone: bool,
         access: AdminAccess,
-        below: Mapping[str, Below] = MappingProxyType({}),
+        below: Mapping[str, Below],
     ) -> None:
         """`answers_anyone`: serve the metrics to other machines too. `below` is by the beginning of
         paths, the first one that fits answers."""

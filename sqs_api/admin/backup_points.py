@@ -76,7 +76,7 @@ class OtherCluster(NamedTuple):
 
 
 class ClusterPoint(BackupPoint):
-    """The point of a fleet, often of one cluster. Belongs to the event loop's thread."""
+    """The point of a fleet, often of one cluster."""
 
     def __init__(
         self,

@@ -76,7 +76,7 @@ class Seals:
 
 
 class BrowserSessions:
-    """Belongs to the event loop's thread."""
+    """Signs browsers in, and reads their cookies."""
 
     def __init__(
         self,

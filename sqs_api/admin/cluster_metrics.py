@@ -80,7 +80,7 @@ class ClusterMetrics(Source):
     """The metrics of a member of a cluster."""
 
     def __init__(
-        self, reports: Callable[[], dict[int, ReplicaReport]], certificate: Path | None = None
+        self, reports: Callable[[], dict[int, ReplicaReport]], certificate: Path | None
     ) -> None:
         """`reports` are those of this host's copies, by shard; `certificate` is shown to peers."""
         self._reports = reports

@@ -138,8 +138,7 @@ class _Part(BackupPoint):
 
 
 class OwnPart:
-    """Makes this cluster's part of backups that hosts of other clusters are asked for. Belongs to
-    the event loop's thread."""
+    """Makes this cluster's part of backups that hosts of other clusters are asked for."""
 
     def __init__(self, cluster: str, number: int, copies: RowCopies, root: Coordination) -> None:
         self._cluster = cluster

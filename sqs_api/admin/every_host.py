@@ -26,7 +26,7 @@ class Heard(NamedTuple):
 
 
 class EveryHost:
-    """Belongs to the event loop's thread."""
+    """Asks for pages, and answers other hosts."""
 
     def __init__(self, questions: Questions | None = None, *, is_one_machine: bool = False) -> None:
         """`questions` reach the other hosts; None of a single host. On one machine they are its

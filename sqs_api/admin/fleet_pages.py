@@ -34,7 +34,7 @@ class FleetPages(NamedTuple):
     leaders: Leaders
     catalog: Catalog
     root: Root
-    unheard: Callable[[], Collection[int]] = tuple
+    unheard: Callable[[], Collection[int]]
     """See `RaisedIds`."""
 
     def is_of(self, number: int) -> bool:

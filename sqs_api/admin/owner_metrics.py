@@ -38,7 +38,7 @@ _decode_samples = msgspec.msgpack.Decoder(list[QueueSample]).decode
 
 
 class OwnerMetrics:
-    """Belongs to the event loop's thread."""
+    """Answers the page."""
 
     def __init__(
         self,

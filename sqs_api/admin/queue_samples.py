@@ -50,7 +50,7 @@ class QueueSample(msgspec.Struct, frozen=True):
 
 
 class QueueSamples:
-    """Reads the queues of this host. Belongs to the event loop's thread."""
+    """Reads the queues of this host."""
 
     def __init__(self, queues: QueueView, router: Router, counts: QueueCounts) -> None:
         self._queues = queues

@@ -54,7 +54,7 @@ class StepDone(msgspec.Struct, frozen=True):
 
 
 class Hold:
-    """Holds still for one backup at a time. Belongs to the event loop's thread."""
+    """Holds still for one backup at a time."""
 
     def __init__(self, quiesce: Quiesce) -> None:
         self._quiesce = quiesce
@@ -103,7 +103,7 @@ class Hold:
 
 
 class QuiescedHost:
-    """Belongs to the event loop's thread."""
+    """Holds and releases for the host that makes the backup."""
 
     def __init__(
         self,

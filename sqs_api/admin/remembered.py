@@ -136,9 +136,9 @@ class _Caller:
 
 
 class RememberedAnswers:
-    """Belongs to the event loop's thread."""
+    """Those of one process."""
 
-    def __init__(self, now_s: Callable[[], float], age_s_max: float = KEPT_S) -> None:
+    def __init__(self, now_s: Callable[[], float], age_s_max: float) -> None:
         """`now_s` is a monotonic clock. A repetition older than `age_s_max` is refused unless its
         answer is known here."""
         self._now_s = now_s

@@ -20,7 +20,7 @@ class Disturbed(Exception):
 
 
 class RowCopies(NamedTuple):
-    """Belongs to the event loop's thread. `stores` are those of this host's shards."""
+    """`stores` are those of this host's shards."""
 
     stores: Callable[[], Mapping[int, ReplicatedStore]]
 

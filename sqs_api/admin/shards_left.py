@@ -28,7 +28,7 @@ _WAIT_S = 3.0
 
 
 class ShardsLeft(NamedTuple):
-    """Belongs to the event loop's thread."""
+    """Counts them."""
 
     questions: Questions
     router: Router

@@ -39,7 +39,7 @@ class _NoLeader(Refused):
 
 
 class SharedRoutes:
-    """Belongs to the event loop's thread."""
+    """Asks other hosts, and answers them."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class ShownUsage(TypedDict):
 
 
 class UsagePage:
-    """Belongs to the event loop's thread."""
+    """Adds up what all hosts counted."""
 
     def __init__(self, read: ReadUsage, host: str, hosts: EveryHost) -> None:
         """`read`: reads the usage of this host, from its file and journals."""

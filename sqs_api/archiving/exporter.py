@@ -23,6 +23,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
 from cluster.shards.router import Router
 from cluster.shards.shard_report import ShardReport
+from cluster.tasks import start_task
 from sqs_api.archiving.queue_counters import Flows
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.cluster_records import settings_of_member
@@ -73,7 +74,7 @@ class SealedShard:
 
 
 class Exporter:
-    """Belongs to the event loop's thread."""
+    """The exporter of this host's shards."""
 
     def __init__(
         self,
@@ -170,9 +171,7 @@ class Exporter:
 
         Raises ExportFailed.
         """
-        task = asyncio.create_task(self._seal())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = start_task(self._tasks, self._seal())
         return await asyncio.shield(task)
 
     async def _seal(self) -> list[SealedShard]:

@@ -15,7 +15,7 @@ import structlog
 
 from cluster.clock import Clock
 from sqs_api.settings.config import without_secrets
-from storage.lake.lake_permissions import OWNER_ONLY, UMASK_VARIABLE
+from storage.lake.lake_permissions import UMASK_VARIABLE
 
 JOBS = [sys.executable, "-EP", "-m", "spark_jobs"]
 """Isolated as `holdfast` is, see `sqs_api.__main__`."""
@@ -28,15 +28,15 @@ _LINES_KEPT = 3
 
 
 class Schedule:
-    """Belongs to the event loop's thread. Each job is a group of processes, which end together."""
+    """Each job is a group of processes, which end together."""
 
     def __init__(
         self,
         lake: str,
         data: Path,
         clock: Clock,
-        umask: str = OWNER_ONLY,
-        is_ours: Callable[[], bool] = lambda: True,
+        umask: str,
+        is_ours: Callable[[], bool],
     ) -> None:
         """`data` has this service's note, from which the archive job takes address and key;
         `umask` is that of the lake. `is_ours` is False while another host of the cluster runs the

@@ -60,7 +60,7 @@ class TableUnreadable(Exception):
 
 
 class ArchivedTable:
-    """The archive table of one lake. Belongs to the event loop's thread."""
+    """The archive table of one lake."""
 
     def __init__(self, lake: str) -> None:
         self._lake = lake
@@ -84,9 +84,9 @@ class ArchivedTable:
 
 
 class ArchivedMessages:
-    """The archived messages of one lake, or of none. Belongs to the event loop's thread."""
+    """The archived messages of one lake, or of none."""
 
-    def __init__(self, lake: str | None, keys: Sequence[str] = ()) -> None:
+    def __init__(self, lake: str | None, keys: Sequence[str]) -> None:
         self._lake = lake
         self.keys = tuple(keys)
         """The named keys whose messages are archived readable."""

@@ -56,7 +56,7 @@ class _Flush(NamedTuple):
 
 
 class Flows:
-    """The difference between two readings. Belongs to the event loop's thread."""
+    """The difference between two readings."""
 
     def __init__(self, catalog: QueueView, router: Router, clock: Clock) -> None:
         self._catalog = catalog

@@ -67,7 +67,7 @@ def _always() -> bool:
 
 
 class Archiving:
-    """Belongs to the event loop's thread."""
+    """`start` it, then `stop`."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class _Counted(NamedTuple):
 
 
 class History:
-    """Belongs to the event loop's thread."""
+    """The minutes of one process."""
 
     def __init__(
         self,

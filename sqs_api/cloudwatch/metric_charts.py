@@ -51,7 +51,7 @@ class Charted(NamedTuple):
 
 
 class Charts:
-    """Belongs to the event loop's thread."""
+    """Asks all hosts, and adds up."""
 
     def __init__(self, history: History, recorder: Recorder | None, hosts: EveryHost) -> None:
         """Without a recorder there is only what memory has."""

@@ -94,7 +94,7 @@ _decode_names = msgspec.msgpack.Decoder(list[str]).decode
 
 
 class Monitoring(OtherService):
-    """Belongs to the event loop's thread."""
+    """Answers the calls."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ _PAUSE_S = 0.02
 
 
 class Recorder:
-    """Belongs to the event loop's thread."""
+    """Writes for one process."""
 
     def __init__(self, store: MinuteStore, has_space: Callable[[], bool]) -> None:
         """Nothing is written without `has_space`."""

@@ -196,9 +196,7 @@ async def opened_keyring(
 
 
 @asynccontextmanager
-async def opened_identities(
-    settings: Settings, *, may_make: bool = False
-) -> AsyncIterator[IdentityStore]:
+async def opened_identities(settings: Settings, *, may_make: bool) -> AsyncIterator[IdentityStore]:
     """The users and access keys of a cluster or of a data folder. Raises Refused."""
     from cluster.clock import SystemClock, SystemEntropy
     from cluster.keys.identity_records import PREFIX, IdentitiesUnreadable

@@ -85,7 +85,7 @@ class PartReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FailureIndex:
-    """Belongs to the event loop's thread."""
+    """The index of one process."""
 
     def __init__(
         self,

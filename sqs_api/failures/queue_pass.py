@@ -53,7 +53,7 @@ class _Stage(IntEnum):
 
 
 class QueuePass:
-    """Belongs to the event loop's thread. One step runs at a time."""
+    """One step runs at a time."""
 
     def __init__(self, queue: QueueDefinition, notes: Notes) -> None:
         self.queue = queue

@@ -41,7 +41,7 @@ class Known(NamedTuple):
 
 
 class SpanMessages:
-    """Belongs to the event loop's thread."""
+    """The messages of one span."""
 
     __slots__ = ("_columns", "_messages", "_packed")
 

@@ -76,7 +76,7 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
 
 
 class Access:
-    """Decides for the gateway. Belongs to the event loop's thread."""
+    """Decides for the gateway."""
 
     def __init__(
         self, catalog: QueueView, clock: Clock, keyring: Keyring, *, enforced: bool, region: str

@@ -50,7 +50,7 @@ class Answered(Protocol):
 
 
 class Accounting:
-    """Belongs to the event loop's thread."""
+    """Counts for one process."""
 
     def __init__(self, usage: Usage | None = None, audit: AuditLog | None = None) -> None:
         """Without a usage nothing outlives the process."""

@@ -87,7 +87,7 @@ class _File(RotatingFileHandler):
 
 
 class AuditFile(AuditLines):
-    """The file. Belongs to the event loop's thread."""
+    """The file."""
 
     def __init__(self, file: Path) -> None:
         """Open or create it. Raises AuditUnusable."""
@@ -128,15 +128,15 @@ class AuditFile(AuditLines):
 
 
 class AuditLog:
-    """Makes the lines. Belongs to the event loop's thread."""
+    """Makes the lines."""
 
     def __init__(
         self,
         lines: AuditLines,
         wall_s: Callable[[], float],
-        host: str | None = None,
+        host: str | None,
         *,
-        workers: int = 1,
+        workers: int,
     ) -> None:
         """The lines have the name of this `host` of a cluster, None of a single host. Each of the
         workers of a machine writes its share of the refusals."""

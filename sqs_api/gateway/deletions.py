@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.shards.queue_watch import QueueWatch, own_request
 from cluster.shards.router import Router
 from cluster.shards.shard_report import QueueReport
+from cluster.tasks import start_task
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition
 from visibility.contract.on_delete_tag import outlive
@@ -44,8 +45,7 @@ loop."""
 
 
 class Deletions:
-    """Belongs to the event loop's thread. The next look resumes work that an answer left
-    unfinished.
+    """The next look resumes work that an answer left unfinished.
 
     The host that leads a queue's shard drops and restores it; no step is sent to another host.
     """
@@ -132,7 +132,7 @@ class Deletions:
         follow after their leases, and the rest if moving them takes long.
         Raises QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
         """
-        return await asyncio.shield(self._task(self._restore(queue_id)))
+        return await asyncio.shield(start_task(self._tasks, self._restore(queue_id)))
 
     async def _restore(self, queue_id: int) -> QueueDefinition:
         kept = self._catalog.kept.get(queue_id)
@@ -156,7 +156,7 @@ class Deletions:
             await self._restored_elsewhere(purged.queue_id)
         else:
             work = partial(self._restore_messages, waits=False)
-            moving = self._task(self._undisturbed(purged.queue_id, work))
+            moving = start_task(self._tasks, self._undisturbed(purged.queue_id, work))
             await asyncio.wait([moving], timeout=ANSWER_S)
 
     async def _restored_elsewhere(self, queue_id: int) -> None:
@@ -287,7 +287,7 @@ class Deletions:
         queue_id = kept.queue.queue_id
         if queue_id not in self._busy and self._router.leads(kept.queue.shard):
             self._busy.add(queue_id)
-            self._task(self._undisturbed(queue_id, work))
+            start_task(self._tasks, self._undisturbed(queue_id, work))
 
     async def _undisturbed(self, queue_id: int, work: Callable[[int], Awaitable[None]]) -> None:
         """Do the work while nothing else happens to the queue, then start the work that follows."""
@@ -330,12 +330,6 @@ class Deletions:
         for task in self._tasks:
             task.cancel()
         await self.settle()
-
-    def _task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # -- shards ------------------------------------------------------------------------------------
 

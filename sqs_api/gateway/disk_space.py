@@ -90,7 +90,7 @@ class DiskSpace:
         """True while at least half of the file system is free."""
         return self._is_half_free
 
-    def look_if_due(self, interval_s: float, *, can_grow: bool = True) -> None:
+    def look_if_due(self, interval_s: float, *, can_grow: bool) -> None:
         """Called at this interval: look, unless nobody could have filled the disk since the last
         look."""
         self._safe_s -= interval_s

@@ -8,8 +8,7 @@ by a callback once the shard releases it. Actions on queues run as tasks of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Mapping, Sequence
 
 import structlog
 
@@ -19,6 +18,7 @@ from cluster.clock import Clock, Entropy
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.split_receives import SplitReceive
 from cluster.shards.router import Router
+from cluster.tasks import start_task
 from sqs_api.gateway.access import Access, Asker
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
@@ -52,7 +52,7 @@ from visibility.state.waiters import Ticket
 
 
 class Gateway:
-    """Turns requests into answers. Belongs to the event loop's thread."""
+    """Turns requests into answers."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Gateway:
         self.counts = counts
         self.receives = ReceiveAnswers(access, payloads, counts, router, split)
         self._recheck_refusal = recheck_refusal
-        self._others = OtherServices(services, accounting, self._start_task)
+        self._others = OtherServices(services, accounting)
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -130,7 +130,7 @@ class Gateway:
                 exchange.wire = detect_wire(headers)
             if self._recheck_refusal is not None and self._recheck_refusal.may_lift(refusal):
                 again = self._dispatch_again(refusal, exchange, given)
-                self._start_task(self._finish(exchange, again))
+                start_task(self._tasks, self._finish(exchange, again))
             elif exchange.action is not None or not self._others.begin(exchange, given):
                 self.refuse(exchange, refusal)
         except Exception:
@@ -216,7 +216,7 @@ class Gateway:
         if make_payload is None:
             self._access.admit(operation, Asker(caller, exchange.client, headers))
             answer = self._answer_queue_action(exchange, operation, caller, headers)
-            self._start_task(self._finish(exchange, answer))
+            start_task(self._tasks, self._finish(exchange, answer))
         else:
             self._submit(exchange, make_payload, operation, caller, headers)
 
@@ -265,11 +265,6 @@ class Gateway:
         if queue.parts:
             return self._split.is_led_elsewhere(queue)
         return self._router.is_led_elsewhere(queue.shard)
-
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, exchange: Exchange, work: Awaitable[None]) -> None:
         """Runs in its own task, which continues if the client hangs up."""

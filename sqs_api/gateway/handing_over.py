@@ -46,7 +46,7 @@ _Sums = tuple[int, ...]
 
 
 class TakingOver:
-    """A host's side. Belongs to the event loop's thread."""
+    """A host's side."""
 
     def __init__(self, doors: Questions, usage: Usage, counts: QueueCounts) -> None:
         self._usage = usage
@@ -79,7 +79,7 @@ class TakingOver:
 
 
 class HandingOver:
-    """A gateway's side. Belongs to the event loop's thread."""
+    """A gateway's side."""
 
     def __init__(
         self,

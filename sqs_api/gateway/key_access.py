@@ -59,7 +59,7 @@ def said_to_key(account: str, region: str, queue_arn: str) -> Keys:
 
 
 class KeyAccess:
-    """Decides for the gateway. Belongs to the event loop's thread."""
+    """Decides for the gateway."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring

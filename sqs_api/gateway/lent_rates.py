@@ -110,7 +110,7 @@ class _Loan:
 
 
 class Lender:
-    """Divides rates among doors. Belongs to the event loop's thread."""
+    """Divides rates among doors."""
 
     def __init__(
         self,

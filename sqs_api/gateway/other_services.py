@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import msgspec
 
 from auth.caller import Caller
+from cluster.tasks import start_task
 from sqs_api.gateway.access import Sender
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.exchange import Exchange
@@ -54,7 +56,7 @@ OnOtherAnswer = Callable[[OtherAnswer], None]
 
 
 class OtherService(Protocol):
-    """Belongs to the event loop's thread."""
+    """A service beside SQS."""
 
     targets: ClassVar[frozenset[bytes]] = frozenset()
     """Values of X-Amz-Target that are its own."""
@@ -68,18 +70,13 @@ class OtherService(Protocol):
 
 
 class OtherServices:
-    """All of them. Belongs to the event loop's thread."""
+    """All of them."""
 
-    def __init__(
-        self,
-        services: Sequence[OtherService],
-        accounting: Accounting,
-        start_task: Callable[[Coroutine[Any, Any, None]], None],
-    ) -> None:
+    def __init__(self, services: Sequence[OtherService], accounting: Accounting) -> None:
         self.by_target = {target: each for each in services for target in each.targets}
         self._services = services
         self._accounting = accounting
-        self._start_task = start_task
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def begin_signed(
         self, service: OtherService, exchange: Exchange, given: Given, caller: Caller
@@ -94,7 +91,7 @@ class OtherServices:
         for service in self._services:
             answer = service.answer(request)
             if answer is not None:
-                self._start_task(self._answer(exchange, answer))
+                start_task(self._tasks, self._answer(exchange, answer))
                 return True
         return False
 

@@ -33,7 +33,7 @@ class GatewayCounts(NamedTuple):
 
 
 class QueueCounts:
-    """By queue id. Belongs to the event loop's thread."""
+    """By queue id."""
 
     def __init__(self) -> None:
         self.empty_receives: dict[int, int] = {}

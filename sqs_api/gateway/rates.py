@@ -69,7 +69,7 @@ class Window:
 
 
 class _Windows:
-    """Belongs to the event loop's thread."""
+    """Counts by key, in windows of a second."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self.now_s = monotonic_s
@@ -122,7 +122,7 @@ class _Windows:
 
 
 class Rates:
-    """Counts requests and refuses those above a rate. Belongs to the event loop's thread."""
+    """Counts requests and refuses those above a rate."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
 
 
 class ReceiveAnswers:
-    """Answers receives. Belongs to the event loop's thread."""
+    """Answers receives."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ _HEAR_S = 4.0
 
 
 class RecheckRefusal:
-    """Belongs to the event loop's thread."""
+    """Says which refusals may be lifted, and waits for that."""
 
     def __init__(
         self, queues: QueueActions, sealer: Sealer, catch_up: Callable[[], Awaitable[None]]

@@ -41,7 +41,7 @@ class _Sealing(msgspec.Struct):
 
 
 class Sealer:
-    """Belongs to the event loop's thread."""
+    """Seals for one process."""
 
     def __init__(self, keyring: Keyring, clock: Clock, *, makes_keys: bool) -> None:
         """`makes_keys`: as in open mode, make the key of an unknown KmsMasterKeyId at its first

@@ -23,6 +23,7 @@ from auth.caller import Caller
 from cluster.clock import Clock, Entropy
 from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.shards.router import Router
+from cluster.tasks import start_task
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import DENIALS
 from sqs_api.gateway.client import Authenticate
@@ -96,7 +97,7 @@ class _Canceled(TransactionCanceled):
 
 
 class Transactions(OtherService):
-    """Belongs to the event loop's thread."""
+    """Answers the requests."""
 
     targets = frozenset((_TARGET,))
 
@@ -141,9 +142,7 @@ class Transactions(OtherService):
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this in a task."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._tasks, work)
 
     def read(self, request: OtherRequest) -> tuple[Caller, list[TransactItem], Token]:
         """The caller, the entries and the token of a request. Raises QueueError, AuthError."""

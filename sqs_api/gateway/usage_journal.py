@@ -70,7 +70,7 @@ ALONE = Writer(0, 1)
 
 
 class UsageJournal:
-    """A journal of this process. Belongs to the event loop's thread."""
+    """A journal of this process."""
 
     def __init__(self, folder: Path, day: str, writer: Writer) -> None:
         """Make a file of a name that no journal had. Raises OSError."""

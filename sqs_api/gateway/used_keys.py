@@ -21,7 +21,7 @@ NoteUses = Callable[[Mapping[str, int]], Awaitable[None]]
 
 
 class UsedKeys:
-    """Belongs to the event loop's thread."""
+    """Notes them for one process."""
 
     def __init__(self, verifier: Verifier, note: NoteUses) -> None:
         self._verifier = verifier

@@ -44,7 +44,7 @@ _NOT_TLS = (
 
 
 class Listener:
-    """The open ports. Belongs to the event loop's thread."""
+    """The open ports."""
 
     def __init__(
         self,

@@ -183,8 +183,7 @@ class Inherited(NamedTuple):
 
 
 class Server:
-    """The open ports with their servers, a source of `Metrics`. Belongs to the event loop's
-    thread."""
+    """The open ports with their servers, a source of `Metrics`."""
 
     def __init__(
         self, settings: Settings, wall_s: Callable[[], float], inherited: Inherited | None = None

@@ -139,7 +139,7 @@ class _Audited(NamedTuple):
 
 
 class AdminApi:
-    """Belongs to the event loop's thread."""
+    """Answers the requests."""
 
     def __init__(
         self,

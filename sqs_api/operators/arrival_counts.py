@@ -15,7 +15,7 @@ _MINUTE_S = 60
 
 
 class Arrivals:
-    """Belongs to the event loop's thread."""
+    """Counts for one page."""
 
     def __init__(
         self,

@@ -124,7 +124,7 @@ def _names(field: object, queue: str) -> bool:
 
 
 class AuditReader:
-    """Reads the files of one data folder. Belongs to the event loop's thread."""
+    """Reads the files of one data folder."""
 
     def __init__(self, data: Path, host: str | None) -> None:
         """`host`: name of this host of a cluster, for lines of commands, which have none."""

@@ -37,7 +37,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Marks:
-    """Belongs to the event loop's thread."""
+    """Reads and adds to the record."""
 
     def __init__(self, records: Coordination) -> None:
         self._records = records

@@ -56,7 +56,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 
 class OidcProvider:
-    """Belongs to the event loop's thread. All methods raise ProviderAway."""
+    """All methods raise ProviderAway."""
 
     def __init__(
         self,

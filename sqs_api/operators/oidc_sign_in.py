@@ -72,7 +72,7 @@ class _Way(msgspec.Struct, frozen=True):
 
 
 class OidcSignIn:
-    """Belongs to the event loop's thread."""
+    """Answers the two pages."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from visibility.contract.outcomes import Answer
 
 
 class OperatorContext(NamedTuple):
-    """Belongs to the event loop's thread."""
+    """The parts of one process."""
 
     catalog: Catalog
     router: Router

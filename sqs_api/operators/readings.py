@@ -23,7 +23,7 @@ Found = dict[int, QueueReading | None]
 
 
 class Readings:
-    """Belongs to the event loop's thread."""
+    """Asks the leaders."""
 
     def __init__(self, router: Router, queues: QueueView, monotonic_s: Callable[[], float]) -> None:
         self._router = router

@@ -99,7 +99,7 @@ class _Ends(NamedTuple):
     destination: QueueDefinition | None
     targets: tuple[str, ...] | None
     filter: MessageFilter | None
-    edit: str = ""
+    edit: str
 
 
 class PlannedTarget(TypedDict):

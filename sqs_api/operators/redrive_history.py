@@ -167,7 +167,7 @@ def _sums(tasks: Iterable[MoveTask]) -> list[Redriver]:
     return sorted(sums.values(), key=lambda each: -each["moved"])
 
 
-def by_day(tasks: Iterable[MoveTask], offset_ms: int = 0) -> list[DayOfRedriver]:
+def by_day(tasks: Iterable[MoveTask], offset_ms: int) -> list[DayOfRedriver]:
     """The sums of each day of a clock that is so far ahead of UTC, the latest first."""
     days: dict[int, list[MoveTask]] = {}
     for task in tasks:

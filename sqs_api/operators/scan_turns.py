@@ -43,7 +43,7 @@ class _Scan(msgspec.Struct, eq=False):
 
 
 class ScanTurns:
-    """Those of one process. Belongs to the event loop's thread."""
+    """Those of one process."""
 
     def __init__(self) -> None:
         self._running: list[_Scan] = []

@@ -34,7 +34,7 @@ class _Open:
 
 
 class StepLines:
-    """Belongs to the event loop's thread."""
+    """The lines that are not complete yet."""
 
     def __init__(self, audit: AuditLog) -> None:
         self._audit = audit

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class UserAdmin:
-    """Belongs to the event loop's thread."""
+    """Reads and changes them for one caller."""
 
     def __init__(self, store: IdentityStore, used: Mapping[str, int]) -> None:
         """`used` is `Verifier.used`."""

@@ -33,7 +33,7 @@ def settings_of_member(settings: Settings) -> dict[str, str]:
 
 
 def open_coordination(
-    settings: Settings, prefix: str, clock: Clock, entropy: Entropy, writer: str = ""
+    settings: Settings, prefix: str, clock: Clock, entropy: Entropy, writer: str
 ) -> EtcdCoordination:
     """`coordination_of` the settings' membership. Raises MembershipRefused."""
     membership = member_settings(settings)

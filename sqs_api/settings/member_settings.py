@@ -34,12 +34,12 @@ class MemberSettings(NamedTuple):
     """HOST:PORT as the other hosts reach it; empty of a gateway, as `peer_listen` is."""
     peer_listen: Address
     peer_tls: TlsFiles
-    zone: str = ""
+    zone: str
     """Empty if it is not known."""
-    worker: int = 0
+    worker: int
     """The number of the worker that it is on its machine. Of another one than the first, `number`
     is at first that of the first one's cluster."""
-    mark: str = FIRST_MARK
+    mark: str
     """That of its certificate, see `roles.py`."""
 
 

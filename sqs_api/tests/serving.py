@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -15,6 +16,7 @@ from auth.caller import Caller
 from auth.credentials import AccessKey
 from auth.unverified import open_caller
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.other_hosts import NO_OTHERS
 from cluster.catalog.queue_rules import Waits
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.sqlite_coordination import SqliteCoordination
@@ -24,6 +26,7 @@ from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import OpenStore, ShardParts
+from cluster.tests.planned_hosts import SharingHosts
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
@@ -230,10 +233,6 @@ def open_authenticate(
     return open_caller(method, target, headers, ACCOUNT, REGION)
 
 
-async def _spread(revision: int) -> None:
-    """All other hosts show it."""
-
-
 def open_admin_access() -> AdminAccess:
     """Access control of `--auth open`."""
     return AdminAccess(
@@ -243,6 +242,7 @@ def open_admin_access() -> AdminAccess:
         account=ACCOUNT,
         region=REGION,
         wall_s=SystemClock().wall_s,
+        session_of=None,
     )
 
 
@@ -273,7 +273,7 @@ async def running(
         secrets=keyring.secrets,
         shards=[0],
         waits=Waits(0, 0),
-        spread=None if catch_up is None else _spread,
+        others=NO_OTHERS if catch_up is None else SharingHosts(),
     ).opened()
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
@@ -334,6 +334,7 @@ async def running(
         lambda: shard.ready,
         answers_anyone=False,
         access=open_admin_access(),
+        below=MappingProxyType({}),
     )
     service.disk = disk
     service.port, service.aiohttp_port = [

@@ -35,7 +35,7 @@ class Files:
         self.clock = SettableClock()
         self.audit_file = folder / "audit.log"
         self.usage_file = folder / "usage.sqlite"
-        self.audit = AuditLog(AuditFile(self.audit_file), self.clock.wall_s)
+        self.audit = AuditLog(AuditFile(self.audit_file), self.clock.wall_s, host=None, workers=1)
         self.usage = Usage(self.usage_file, self.clock.wall_s, days_kept=3)
         self.accounting = Accounting(self.usage, self.audit)
 
@@ -165,7 +165,7 @@ async def test_what_a_client_says_at_length_is_left_out(service: Service, files:
 
 
 def test_a_log_on_a_full_disk_loses_lines_and_nothing_else() -> None:
-    audit = AuditLog(AuditFile(Path("/dev/full")), SettableClock().wall_s)
+    audit = AuditLog(AuditFile(Path("/dev/full")), SettableClock().wall_s, host=None, workers=1)
 
     for _ in range(3):
         audit.note("lost")

@@ -144,7 +144,11 @@ def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
 async def keeping(service: Service) -> Service:
     """A service that keeps deleted queues for an hour."""
     service.catalog.kept.window_ms = HOUR_MS
-    service.port = await service.listen(SqsServer(service.gateway, _pages(service)))
+    service.port = await service.listen(
+        SqsServer(
+            service.gateway, _pages(service), limits=None, origins=None, places=None, proxies=None
+        )
+    )
     return service
 
 

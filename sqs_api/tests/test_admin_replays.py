@@ -35,6 +35,7 @@ class _Service:
             account=ACCOUNT,
             region=REGION,
             wall_s=lambda: self.now_s,
+            session_of=None,
         )
 
     def request(self, page: str = "backups") -> AdminRequest:

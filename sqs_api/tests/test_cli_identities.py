@@ -37,7 +37,7 @@ def test_added_key_is_shown_as_export_lines_and_found_again(data: Path) -> None:
     key_id, secret = re.findall(r"^export \w+=(\S+)$", said.out, re.MULTILINE)
 
     async def stored() -> dict[str, str]:
-        async with opened_identities(Settings(data=data)) as store:
+        async with opened_identities(Settings(data=data), may_make=False) as store:
             return {key.access_key_id: key.secret_access_key for key in store.all_keys()}
 
     kept = asyncio.run(stored())

@@ -113,7 +113,7 @@ class Host:
     @classmethod
     async def open(cls, settings: Settings, stack: AsyncExitStack) -> Host:
         clock, entropy = SystemClock(), SystemEntropy()
-        records = open_coordination(settings, "", clock, entropy)
+        records = open_coordination(settings, "", clock, entropy, writer="")
         stack.push_async_callback(records.close)
         keyring = await open_keyring(
             settings, records.below, clock, entropy, owner=settings.account
@@ -142,7 +142,7 @@ async def make_queue(settings: Settings, secrets: Secrets) -> None:
     """Make the queue `orders` in the cluster's catalog."""
     clock, entropy = SystemClock(), SystemEntropy()
     catalog = await Catalog(
-        open_coordination(settings, CATALOG, clock, entropy),
+        open_coordination(settings, CATALOG, clock, entropy, writer=""),
         clock=clock,
         entropy=entropy,
         secrets=secrets,

@@ -21,7 +21,6 @@ def _report(
         role=role,
         replica_id="r",
         term=1,
-        leader_id="l",
         is_voter=True,
         commit=9,
         applied=applied,
@@ -35,7 +34,7 @@ def _report(
 
 
 def _values(*reports: ReplicaReport) -> dict[str, list[float]]:
-    metrics = ClusterMetrics(lambda: dict(enumerate(reports)))
+    metrics = ClusterMetrics(lambda: dict(enumerate(reports)), certificate=None)
     found = metrics.collect()
     return {
         each.name.removeprefix("holdfast_replica_"): [sample.value for sample in each.samples]
@@ -64,7 +63,10 @@ def test_a_leader_shows_how_far_behind_its_peers_are() -> None:
     peers = [PeerReport("b", "rb", 7, True, 0.5), PeerReport("c", "", 0, True, None)]
     reports = {0: _report(role="leader", peers=peers), 1: _report(peers=peers)}
 
-    found = {each.name: each.samples for each in ClusterMetrics(lambda: reports).collect()}
+    found = {
+        each.name: each.samples
+        for each in ClusterMetrics(lambda: reports, certificate=None).collect()
+    }
 
     behind = {
         (s.labels["shard"], s.labels["peer"]): s.value

@@ -48,7 +48,9 @@ async def _no_pages(request: BaseRequest) -> web.StreamResponse | None:
 
 
 async def _served(service: Service, places: _Leave) -> tuple[SqsServer, Client]:
-    server = SqsServer(service.gateway, _no_pages, places=places)
+    server = SqsServer(
+        service.gateway, _no_pages, places=places, limits=None, origins=None, proxies=None
+    )
     return server, await service.connect(await service.listen(server))
 
 
@@ -76,7 +78,9 @@ async def test_a_client_does_not_notice_that_its_connection_moves() -> None:
 
 async def test_a_connection_that_moved_waits_for_requests_as_long_as_others() -> None:
     async with running() as service:
-        server = SqsServer(service.gateway, _no_pages)
+        server = SqsServer(
+            service.gateway, _no_pages, limits=None, origins=None, places=None, proxies=None
+        )
         service.servers.append(server)
         listener = Listener(server, server.counters, connections_max=1)
         ours, theirs = socket.socketpair()

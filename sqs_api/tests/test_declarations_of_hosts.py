@@ -12,10 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.other_hosts import NO_OTHERS
 from cluster.catalog.queue_rules import Waits
 from cluster.clock import SystemEntropy
 from cluster.coordination.coordination import Coordination
 from cluster.tests.coordinations import simulated_hosts, until
+from cluster.tests.planned_hosts import RaisingHosts
 from cluster.tests.stores import opened_place
 from cluster.tests.virtual_time import SettableClock, some_secrets
 from sqs_api.settings.config import Settings, load
@@ -80,7 +82,7 @@ async def _opened_catalog(
         secrets=some_secrets(),
         shards=[0],
         waits=Waits(),
-        ids_raised=None if leader is None else leader.raises_ids,
+        others=NO_OTHERS if leader is None else RaisingHosts(leader.raises_ids),
     ).opened()
 
 

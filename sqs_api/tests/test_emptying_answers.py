@@ -212,7 +212,9 @@ async def test_what_is_not_at_its_end_is_a_problem(fleet: Fleet) -> None:
     leaders: Any = SimpleNamespace(leader_of=lambda shard: "a")
     view: Any = SimpleNamespace(fleet=fleet.pages.fleet.view.fleet, own=9, gateways={})
     view.zones_of = view.alive_of = lambda number: {}
-    pages = FleetPages("f", "a", view, members, leaders, world.a.catalog, world.a.root)
+    pages = FleetPages(
+        "f", "a", view, members, leaders, world.a.catalog, world.a.root, unheard=tuple
+    )
     assert pages.status().problems == []
     record = msgspec.structs.replace(view.fleet.clusters[1], state=ClusterState.ABANDONED)
     view.fleet = Fleets({**view.fleet.clusters, 1: record}, None)

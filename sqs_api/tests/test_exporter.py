@@ -34,6 +34,7 @@ from storage.copies.export_task import Export, ExportTask, ShardExport
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import Durability, StoreOptions
+from storage.lake.lake_permissions import OWNER_ONLY
 from storage.tests.on_disk import changing, opener
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import BATCH, row_key
@@ -204,7 +205,7 @@ async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
 
 
 async def test_a_job_ends_that_was_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule = Schedule("lake", Path("data"), SystemClock())
+    schedule = Schedule("lake", Path("data"), SystemClock(), is_ours=lambda: True, umask=OWNER_ONLY)
     made = stop_while_it_starts(monkeypatch, schedule_module, schedule.stop)
 
     async with asyncio.timeout(_PATIENCE_S):
@@ -260,7 +261,9 @@ async def test_a_job_that_hangs_ends_with_all_its_processes_and_counts_as_failed
     monkeypatch.setattr(schedule_module, "JOBS", [sys.executable, "-c", parent])
     monkeypatch.setattr(schedule_module, "_RUN_S_MAX", 1.0)
     monkeypatch.setattr(schedule_module, "_END_S", 0.2)
-    schedule = Schedule(str(tmp_path), tmp_path, SystemClock())
+    schedule = Schedule(
+        str(tmp_path), tmp_path, SystemClock(), is_ours=lambda: True, umask=OWNER_ONLY
+    )
 
     async with asyncio.timeout(_PATIENCE_S):
         await schedule.run()

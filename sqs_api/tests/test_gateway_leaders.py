@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,7 +34,7 @@ class _Gateway:
             transport=transport,
             fleet=fleet,
             process=SimpleNamespace(clock=LoopClock(), entropy=CountingEntropy()),
-            ids=asyncio.get_running_loop().create_future(),
+            others=SimpleNamespace(routed=lambda router, catalog: None),
         )
         self.router: Router = GatewayHost.route(
             cast(Any, host), cast(Any, SimpleNamespace(times_restored=0)), []

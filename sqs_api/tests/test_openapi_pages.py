@@ -153,7 +153,9 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
     check_answer("POST", PAGE + "cluster/formats", 200, {"formats": 2})
     fleet = FleetView({FLEET: a.root.below(FLEET)}, FIRST)
     await fleet.begin()
-    pages = FleetPages("holdfast", "a", fleet, a.membership, fleet, no_queues, a.root)
+    pages = FleetPages(
+        "holdfast", "a", fleet, a.membership, fleet, no_queues, a.root, unheard=tuple
+    )
     await ask(READ_FLEET, {})
     await ask(ADD_CLUSTER, {"hosts": ["d", "e", "f"], "shards": 3})
     await asyncio.sleep(1)

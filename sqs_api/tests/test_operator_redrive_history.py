@@ -67,7 +67,7 @@ def test_sums_are_made_by_day_and_who_began_and_without_undos() -> None:
 
     found = [
         (each["day_ms"] // DAY_MS, each["who"], each["redrives"], each["moved"])
-        for each in by_day(tasks)
+        for each in by_day(tasks, offset_ms=0)
     ]
 
     assert found == [(2, "ann", 1, 3), (1, "ann", 2, 6), (1, "bob", 1, 1)]

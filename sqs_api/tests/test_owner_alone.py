@@ -156,10 +156,12 @@ async def test_a_worker_needs_no_owner(tmp_path: Path) -> None:
             process,
             owner,
             shards,
-            Server(settings, clock.wall_s),
+            Server(settings, clock.wall_s, inherited=None),
             EveryHost(),
             features=(),
             measures=Measures(clock.monotonic_s),
+            doors=None,
+            recorder=None,
         )
 
         async def no_pages(request: object) -> None:

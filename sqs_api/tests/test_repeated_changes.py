@@ -153,7 +153,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
-        self.answers = RememberedAnswers(lambda: self.now_s)
+        self.answers = RememberedAnswers(lambda: self.now_s, age_s_max=KEPT_S)
         self.decided: list[str] = []
 
     async def ask(

@@ -378,7 +378,7 @@ class TwoHosts(EveryHost):
     """Asks the charts of two hosts; one that is away is named."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(is_one_machine=False, questions=None)
         self.parts: list[AnswerPart] = []
         self.away: list[str] = []
 

@@ -395,7 +395,7 @@ async def test_a_front_reports_an_expired_certificate_at_start_and_while_it_runs
     settings = Settings(port=0, tls_certificate=pair.certificate, tls_key=pair.key)
     for late in (True, False):
         now_s = [at_s if late else at_s - 1]
-        front = Server(settings, partial(now_s.__getitem__, 0))
+        front = Server(settings, partial(now_s.__getitem__, 0), inherited=None)
         async with running() as service:
             with capture_logs() as lines:
                 await front.open(service.gateway, service.pages)

@@ -71,7 +71,9 @@ def test_deployed_etcds_have_the_settings_of_the_tried_one(file: str) -> None:
 def test_the_shipped_balancer_is_configured_as_the_tried_one() -> None:
     servers = {name: f"holdfast-{name}:9324" for name in HOSTS}
 
-    assert (DEPLOY / "haproxy.cfg").read_text() == balancer_config("*:9324", servers)
+    assert (DEPLOY / "haproxy.cfg").read_text() == balancer_config(
+        "*:9324", servers, is_hidden=False
+    )
 
 
 # -- the folder ------------------------------------------------------------------------------------
@@ -272,7 +274,7 @@ def balancing(folder: Path, *ports: int, names: Names | None = None) -> Iterator
     file = folder / "haproxy.cfg"
     where = "127.0.0.1" if names is None else "host.test"
     servers = {f"s{port}": f"{where}:{port}" for port in ports}
-    text = balancer_config(f"127.0.0.1:{own}", servers)
+    text = balancer_config(f"127.0.0.1:{own}", servers, is_hidden=False)
     if names is not None:  # in the place of the machine's
         text = text.replace("last,libc,none", "none")
         text = text.replace("parse-resolv-conf", f"nameserver n 127.0.0.1:{names.port}")

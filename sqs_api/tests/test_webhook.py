@@ -247,7 +247,9 @@ class Redrives:
 async def test_a_redrive_that_stops_again_is_announced_again() -> None:
     told = list[Any]()
     shards = Redrives(task(paused="came back", came_back=7), task("other", paused="operator"))
-    announcer = Announcer(lambda _, body: told.append(json.loads(body)), lambda: 0.0, lambda: 0)
+    announcer = Announcer(
+        lambda _, body: told.append(json.loads(body)), lambda: 0.0, lambda: 0, public_url=None
+    )
     watch = RedriveWatch(cast("Any", shards), announcer, lambda: 1000.0)
     look_again = Look(dead_letter_pairs(), [watch])
 
@@ -328,7 +330,10 @@ async def test_a_look_at_many_queues_gives_the_loop_back() -> None:
     shards, announced, turns = Shards(), list[str](), 0
     bits = iter(range(QUEUES))
     announcer = Announcer(
-        lambda event_id, _: announced.append(event_id), lambda: 0.0, lambda: next(bits)
+        lambda event_id, _: announced.append(event_id),
+        lambda: 0.0,
+        lambda: next(bits),
+        public_url=None,
     )
     queues = dead_letter_pairs()
     watch = DeadLetterWatch(queues, cast("Any", shards), announcer)

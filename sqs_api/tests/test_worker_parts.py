@@ -230,7 +230,10 @@ class _Heard(asyncio.Protocol):
 async def test_a_pair_connects_two_workers_under_the_names_that_the_supervisor_gives() -> None:
     own, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     other, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    opener, acceptor = PairNetwork(own), PairNetwork(other)
+    opener, acceptor = (
+        PairNetwork(own, socket.socket.close),
+        PairNetwork(other, socket.socket.close),
+    )
     accepted: list[_Heard] = []
 
     def accept() -> _Heard:

@@ -28,7 +28,7 @@ _HEADERS = {"content-type": "application/json"}
 
 
 class SpanExporter:
-    """Belongs to the event loop's thread."""
+    """Sends to one collector."""
 
     def __init__(self, post: Post, version: str, host: str) -> None:
         """`host`: the name of this host of a cluster, empty of a single one."""

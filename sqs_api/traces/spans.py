@@ -29,7 +29,7 @@ Span = dict[str, Any]
 
 
 class Spans:
-    """Makes spans, on the event loop's thread."""
+    """Makes spans."""
 
     def __init__(self, add: Callable[[Span], None], bits128: Callable[[], int]) -> None:
         """Pass each span to `add`."""

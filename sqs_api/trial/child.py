@@ -24,7 +24,7 @@ _LINES_SHOWN = 3
 
 
 class Child:
-    """Belongs to the event loop's thread. `start`, then `stop`."""
+    """`start`, then `stop`."""
 
     def __init__(
         self,

@@ -187,7 +187,7 @@ def balancer_program() -> str | None:
     return shutil.which("haproxy")
 
 
-def balancer_config(endpoint: str, servers: Mapping[str, str], *, is_hidden: bool = False) -> str:
+def balancer_config(endpoint: str, servers: Mapping[str, str], *, is_hidden: bool) -> str:
     """The configuration of haproxy, with the addresses of hosts by name. A hidden one does not tell
     the hosts that it passes requests on."""
     lines = "".join(f"    server {name} {address}\n" for name, address in servers.items())

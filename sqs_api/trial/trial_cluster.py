@@ -52,7 +52,7 @@ _SECOND_CLUSTER = 2
 
 
 class TrialCluster:
-    """Belongs to one event loop. `start`, then `stop`."""
+    """`start`, then `stop`."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ WATCH_S = 5.0
 
 
 class Look:
-    """Looks at all queues once for several watches. Belongs to the event loop's thread."""
+    """Looks at all queues once for several watches."""
 
     def __init__(self, queues: QueueView, watches: Sequence[Watch]) -> None:
         self.queues = queues

@@ -44,7 +44,7 @@ class Announcer:
         deliver: Deliver,
         wall_s: Callable[[], float],
         bits128: Callable[[], int],
-        public_url: str | None = None,
+        public_url: str | None,
     ) -> None:
         """With `public_url` there are links to the console."""
         self._deliver = deliver

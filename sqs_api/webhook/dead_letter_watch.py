@@ -39,7 +39,7 @@ _CAUSES = {
 
 
 class DeadLetterWatch(Watch):
-    """Belongs to the event loop's thread."""
+    """Watches the queues of this host."""
 
     def __init__(self, queues: QueueView, router: Router, announcer: Announcer) -> None:
         self._queues = queues

@@ -32,7 +32,7 @@ _PAUSED = {CANARY: _WAITS, CAME_BACK: _STOPPED}
 
 
 class RedriveWatch(Watch):
-    """Belongs to the event loop's thread."""
+    """Watches the redrives of this host."""
 
     def __init__(self, router: Router, announcer: Announcer, wall_s: Callable[[], float]) -> None:
         self._router = router

@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import aiohttp
 import structlog
 
+from cluster.tasks import start_task
+
 ATTEMPT_S = 15.0
 """Time for the receiver to answer."""
 _FIRST_WAIT_S = 2.0
@@ -62,7 +64,7 @@ class HttpPost:
 
 
 class WebhookDelivery:
-    """Belongs to the event loop's thread."""
+    """Delivers to one address."""
 
     def __init__(self, post: Post, secret: bytes, wall_s: Callable[[], float]) -> None:
         self._post = post
@@ -81,9 +83,7 @@ class WebhookDelivery:
         if len(self._tasks) >= _PENDING_MAX:
             self._log.error("webhook_given_up", webhook_id=event_id, reason="too many are pending")
             return
-        task = asyncio.get_running_loop().create_task(self._deliver(event_id, body))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._tasks, self._deliver(event_id, body))
 
     async def _deliver(self, event_id: str, body: bytes) -> None:
         wait_s = _FIRST_WAIT_S

@@ -15,7 +15,7 @@ _HELP = b"# HELP "
 
 
 class AllMetrics:
-    """See `Metrics.page`. Belongs to the event loop's thread."""
+    """See `Metrics.page`."""
 
     def __init__(
         self, own: Metrics, workers: EveryHost, number: int, names: Sequence[str] | None = None

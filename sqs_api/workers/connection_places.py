@@ -67,7 +67,7 @@ class Connections(Protocol):
 
 
 class ConnectionPlaces:
-    """See `Places`. Belongs to the event loop's thread."""
+    """See `Places`."""
 
     def __init__(
         self,

@@ -138,7 +138,7 @@ OfSupervisor = msgspec.msgpack.Decoder[ToWorker](ToWorker)
 
 
 class Conversation(Generic[T]):
-    """One side of it. Belongs to the event loop's thread."""
+    """One side of it."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class WorkerRefused(Exception):
 
 
 class Keeper:
-    """Belongs to the event loop's thread. `begin`, `keep`; `stop`."""
+    """`begin`, `keep`; `stop`."""
 
     def __init__(
         self,

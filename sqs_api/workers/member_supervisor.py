@@ -26,7 +26,7 @@ from storage.files.folder import FORMAT_FILE, open_folder
 
 
 class MemberSupervisor:
-    """Belongs to the event loop's thread. `prepare`, `listen`, `start`; `stop`."""
+    """`prepare`, `listen`, `start`; `stop`."""
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from cluster.peers.peer_settings import Address
 from cluster.peers.transport import Network
+from cluster.tasks import start_task
 
 _MESSAGE_MAX = 64
 _ENDS_MAX = 4
@@ -83,14 +84,14 @@ class _Connecting(asyncio.Protocol):
 
 
 class PairNetwork(Network):
-    """See `Network`. Belongs to the event loop's thread."""
+    """See `Network`."""
 
     is_between_workers = True
 
     def __init__(
         self,
         descriptors: socket.socket,
-        on_client: Callable[[socket.socket], None] = socket.socket.close,
+        on_client: Callable[[socket.socket], None],
     ) -> None:
         """`descriptors` is the socket over which the supervisor passes ends of pairs; `on_client`
         gets connections of clients that another worker gave away."""
@@ -133,9 +134,7 @@ class PairNetwork(Network):
                 if kind is SocketKind.CLIENT:
                     self._on_client(end)
                     continue
-                task = self._loop.create_task(self._open(end, peer, self._accept()))
-                self._opening.add(task)
-                task.add_done_callback(self._opening.discard)
+                start_task(self._opening, self._open(end, peer, self._accept()))
 
     async def _open(self, end: socket.socket, peer: str, protocol: asyncio.BaseProtocol) -> None:
         end.setblocking(False)

@@ -30,6 +30,7 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from cluster.coordination.part import Part
+from cluster.tasks import start_task
 from sqs_api.workers.conversation import (
     Answered,
     Changed,
@@ -50,7 +51,7 @@ _WATCHING = Done(0)
 
 
 class SharedRecords:
-    """See Coordination. Belongs to the event loop's thread."""
+    """See Coordination."""
 
     def __init__(self, send: Callable[[Any], bool]) -> None:
         self._send = send
@@ -138,7 +139,7 @@ class SharedRecords:
 
 
 class RecordsSession:
-    """The records as one worker uses them. Belongs to the event loop's thread of the supervisor."""
+    """The records as one worker uses them; the supervisor has it."""
 
     def __init__(self, records: SqliteCoordination, worker: Conversation[Any]) -> None:
         self._records = records
@@ -148,9 +149,7 @@ class RecordsSession:
 
     def asked(self, message: ReadRecords | CommitRecords | WatchRecords) -> None:
         """Do it, and answer. Requests begin in the order in which they were made."""
-        task = asyncio.get_running_loop().create_task(self._answer(message))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._tasks, self._answer(message))
 
     async def _answer(self, message: ReadRecords | CommitRecords | WatchRecords) -> None:
         outcome = await self._outcome(message)

@@ -19,6 +19,7 @@ import structlog
 
 from auth.credentials import AccessKey
 from cluster.catalog.host_records import HostRecords
+from cluster.catalog.other_hosts import NO_OTHERS, OtherHosts
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.coordination import Coordination
 from cluster.copies.backup import remove_leftovers
@@ -53,14 +54,7 @@ class _Place(NamedTuple):
     """See `records.Host`."""
 
     records: HostRecords
-    spread: None = None
-    ids_raised: None = None
-    all_heard: None = None
-    choose: None = None
-
-    def draining_shards(self) -> tuple[()]:
-        """See `QueueView`."""
-        return ()
+    others: OtherHosts = NO_OTHERS
 
     def below(self, kind: str) -> Coordination:
         """See `records.Host`."""
@@ -143,7 +137,7 @@ def _nothing() -> None:
 
 
 class Supervisor:
-    """Belongs to the event loop's thread. `prepare`, `listen`, `start`; `stop`."""
+    """`prepare`, `listen`, `start`; `stop`."""
 
     def __init__(self, settings: Settings, begun: Sequence[asyncio.Task[WorkerProcess]]) -> None:
         """`begun` are the processes of the first workers, and a spare."""

@@ -77,7 +77,7 @@ class StoreElsewhere(CopiedStore):
 
 
 class WorkersPoint(BackupPoint):
-    """See `BackupPoint`; and this worker's part in a backup. Belongs to the event loop's thread."""
+    """See `BackupPoint`; and this worker's part in a backup."""
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from auth.credentials import AccessKey
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.other_hosts import OtherHosts
 from cluster.coordination.coordination import Coordination
 from cluster.copies.backup import CopiedStore
 from cluster.peers.forwarded import ForwardedRequests
@@ -92,8 +93,21 @@ class FixedLeaders(Leaders):
         """See `Leaders`."""
 
 
+class _OtherWorkers(OtherHosts):
+    """The records are never older than the shards."""
+
+    is_shared = True
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    @override
+    async def spread(self, revision: int) -> None:
+        await spread(self._transport, revision)
+
+
 class WorkerHost(NamedTuple):
-    """Belongs to the event loop's thread. `open_worker_host` makes one."""
+    """`open_worker_host` makes one."""
 
     process: Process
     place: WorkerPlace
@@ -104,14 +118,11 @@ class WorkerHost(NamedTuple):
     leaders: FixedLeaders
     places: ConnectionPlaces
     doors: Doors
-    ids_raised: None = None
-    all_heard: None = None
-    choose: None = None
-    """The records are never older than the shards."""
 
-    def draining_shards(self) -> tuple[()]:
-        """See `QueueView`."""
-        return ()
+    @property
+    def others(self) -> OtherHosts:
+        """See `Catalog`."""
+        return _OtherWorkers(self.transport)
 
     def below(self, kind: str) -> Coordination:
         """The records of one kind, such as `catalog/`."""
@@ -121,10 +132,6 @@ class WorkerHost(NamedTuple):
     def own_records(self) -> Coordination:
         """All of them, for commands."""
         return self.place.records
-
-    async def spread(self, revision: int) -> None:
-        """Wait until the other workers show a revision of the queues, for a bounded time."""
-        await spread(self.transport, revision)
 
     def stores(self, catalog: Catalog) -> OwnStores:
         """The stores of this worker's shards."""

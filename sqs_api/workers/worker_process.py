@@ -50,7 +50,7 @@ class Served(NamedTuple):
 
 
 class WorkerProcess:
-    """Belongs to the event loop's thread. `begin` makes one, which waits for its `Start`."""
+    """`begin` makes one, which waits for its `Start`."""
 
     def __init__(
         self,

@@ -132,7 +132,7 @@ class Scrub:
         on_damage: Callable[[ScrubDamage], None],
         pace: Pace,
         in_thread: InThread,
-        times: ScrubTimes | None = None,
+        times: ScrubTimes | None,
     ) -> None:
         """`log` gives the open log, None while there is none. `on_damage` is called on the event
         loop, at most once for rows and once for the log in a pass."""

@@ -1,8 +1,6 @@
 """Log: appends Entries to the current segment and makes them durable; ReplicaLog: the same of a
 shard that several hosts have.
 
-It belongs to the event loop's thread.
-
 A log that failed stays failed (rule 9): its owner closes it, reads the folder again and opens a new
 one (`log_opening.py`).
 """

@@ -17,7 +17,7 @@ class ReadAhead:
     """The Entries that a store applies, from memory or, some at a time, from the disk.
 
     A host that replays a long log reads it in the lane for preparing segments: the event loop goes
-    on. Belongs to the event loop's thread.
+    on.
     """
 
     def __init__(self, on_read: Callable[[], None]) -> None:

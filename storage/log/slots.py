@@ -38,7 +38,7 @@ class Slots(NamedTuple):
     """Its number, 0 if there is none."""
     damaged: int
     """Number of slots that are neither intact nor empty."""
-    slot_bytes: int = SLOT_BYTES
+    slot_bytes: int
     """The distance of the two."""
 
     @property

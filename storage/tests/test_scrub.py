@@ -381,6 +381,7 @@ async def test_threads_read_and_copy_while_the_loop_writes(folder: Path, tmp_pat
         on_damage=damages.append,
         pace=pace,
         in_thread=asyncio.to_thread,
+        times=None,
     )
 
     position = await asyncio.to_thread(make_checkpoint, rows, made)

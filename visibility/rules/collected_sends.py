@@ -170,7 +170,7 @@ class Sending:
         return message_id, sequence_number(sequence)
 
     def _due_ms(
-        self, content: Content, delay_s: int | None, *, is_accepted: bool = False
+        self, content: Content, delay_s: int | None, *, is_accepted: bool
     ) -> tuple[int | None, int]:
         """The end of a message's delay, None for none, and the clock of a scheduled message, from
         which its retention counts. Raises OverLimit."""

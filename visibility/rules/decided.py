@@ -65,9 +65,9 @@ class Decided(NamedTuple):
     request_ids: list[str]
     """Requests that changed something; empty where their answers are remembered."""
     notices: list[Notice]
-    damage: Damage | None = None
+    damage: Damage | None
     """Set if requests were refused until a queue is rebuilt."""
-    departs: bool = False
+    departs: bool
     """True if messages leave for other shards."""
-    locks: bool = False
+    locks: bool
     """True if groups wait for earlier parts."""

@@ -41,7 +41,7 @@ class GroupBook:
     """The type of the queue, as its row has it."""
 
     def __init__(
-        self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None = None
+        self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None
     ) -> None:
         """`blocked`: groups that are never listed; by default those of the queue."""
         self._blocked = queue.quarantined.groups if blocked is None else blocked

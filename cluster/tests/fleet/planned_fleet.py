@@ -19,6 +19,7 @@ from cluster.members.host_lease import HostLease
 from cluster.tests.catalog_file import owner
 from cluster.tests.coordinations import Hosts, simulated_hosts
 from cluster.tests.fleet.fleets import START_MS
+from cluster.tests.planned_hosts import ChoosingHosts
 from cluster.tests.virtual_time import SettableClock, some_secrets
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
@@ -83,7 +84,7 @@ class Process:
             secrets=some_secrets(),
             shards=range(6),
             waits=Waits(0, 0),
-            choose=lambda view, name: [0],
+            others=ChoosingHosts(lambda view, name: [0]),
         ).opened()
         router: Any = self.router
         meter: Any = Metered(self)

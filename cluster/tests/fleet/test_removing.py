@@ -21,6 +21,7 @@ from cluster.members.member_records import MembershipRefused
 from cluster.tests.catalog_file import owner
 from cluster.tests.fleet.test_fleet_records import NOTHING, SECOND, founded_second
 from cluster.tests.members.joining import Host, SimulatedWorld
+from cluster.tests.planned_hosts import ChoosingHosts
 from cluster.tests.virtual_time import SettableClock, some_secrets, virtual
 from visibility.contract.errors import ServiceUnavailable, UnsupportedOperation
 
@@ -64,7 +65,7 @@ class TwoClusters:
             secrets=some_secrets(),
             shards=range(6),
             waits=Waits(0, 0),
-            choose=choose,
+            others=ChoosingHosts(choose),
             restore_window_ms=60_000,
         ).opened()
 

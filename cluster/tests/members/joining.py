@@ -94,6 +94,8 @@ class Host:
                 founders,
                 range(first_shard, first_shard + shards),
                 formats,
+                cluster="holdfast",
+                zone="",
             ),
             identity,
             root=own,
@@ -104,6 +106,7 @@ class Host:
             replica_ids=self._replica_ids,
             on_removed=self._removed,
             in_thread=_at_once,
+            restored_records=dict,
         )
         self._folders, self._folder = world.folders, folder
         self._is_disk_full = is_disk_full

@@ -16,6 +16,7 @@ from cluster.peers.forwarded import BUNDLE, REQUEST_HEAD, VERSION, ForwardedRequ
 from cluster.peers.link import Call, Link
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason, Refusal
 from cluster.peers.peer_settings import Channel
+from cluster.shards.router import takes_all
 from cluster.shards.turn_timing import PASSES_MAX
 from cluster.tests.peers.peer_hosts import (
     QUEUE,
@@ -314,7 +315,7 @@ async def refusal_of(body: bytes, allowed: Collection[type[op.Operation]] | None
     """The reason for which a leader refuses such a bundle."""
     (host,) = the_cluster("a").hosts
     await host.lead()
-    decided = ForwardedRequests({0: host.shard}, host.leaders, host.view)
+    decided = ForwardedRequests({0: host.shard}, host.leaders, host.view, refusal=takes_all)
     call = _Refused(REQUEST_HEAD.pack(0, BUNDLE) + body)
     decided._decide(call, allowed=allowed)
     await host.shard.stop()

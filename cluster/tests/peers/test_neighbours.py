@@ -24,6 +24,7 @@ from cluster.peers.roles import (
     cluster_mark,
 )
 from cluster.peers.transport import ask
+from cluster.shards.router import takes_all
 from cluster.tests.peers.peer_hosts import the_cluster
 from cluster.tests.peers.peers import SETTINGS, TIMEOUT_S, Peer
 from cluster.tests.peers.simulated_network import SimulatedNetwork
@@ -178,7 +179,7 @@ async def test_a_gateway_brings_no_messages_of_an_outbox() -> None:
     cluster = the_cluster("a")
     (host,) = cluster.hosts
     await host.lead()
-    decided = ForwardedRequests({0: host.shard}, host.leaders, host.view)
+    decided = ForwardedRequests({0: host.shard}, host.leaders, host.view, refusal=takes_all)
     request = msgspec.structs.replace(
         prepared.send(prepared.queue_named("q", 1), "x"), operation=AcceptMessages([])
     )

@@ -314,7 +314,7 @@ class Host:
             self.take_rows(self.cluster.hosts[leader])
 
     def take_rows(self, source: Host) -> bool:
-        """Replace the rows by those of another host, unless they are older than the log."""
+        """Start over the rows of another host, unless they are older than the log."""
         replica = self.replica
         if replica is None or source.replica is None or replica.role is Role.RECOVERING:
             return False
@@ -323,11 +323,9 @@ class Host:
         self.applied = self.flushed = source.applied
         self.is_replaced = True
         self.cluster.checkpoints += 1
-        self._run(partial(replica.install, self._installed))
+        self.crash(is_power_loss=False)
+        self.start()
         return True
-
-    def _installed(self) -> None:
-        self.is_replaced = False
 
     def _forget_pending(self) -> None:
         pending, self._pending = self._pending, {}

@@ -30,6 +30,7 @@ from cluster.tests.simulation.simulated_rows import SimulatedRows
 from cluster.tests.simulation.simulated_worker import SimulatedEntropy
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
+from storage.log import OLDEST_FORMAT
 from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import Request
@@ -134,6 +135,10 @@ class Process:
             timing=cluster.timing,
             checkpoints=traffic,
             place=place,
+            has_much_space=lambda: True,
+            has_space=lambda: True,
+            reluctance_s=lambda shard: 0.0,
+            written_as=lambda: OLDEST_FORMAT,
         )
         self.deliveries: Deliveries | None = None
         """Carries messages to other shards, if there are several."""

@@ -32,6 +32,7 @@ from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
+from storage.log import OLDEST_FORMAT
 from storage.tests.store_places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
@@ -137,6 +138,10 @@ class Cluster:
                 settings=CheckpointSettings(reserve_bytes=1 << 20),
                 scrub_times=self.scrub_times,
             ),
+            has_much_space=lambda: True,
+            has_space=lambda: True,
+            reluctance_s=lambda shard: 0.0,
+            written_as=lambda: OLDEST_FORMAT,
         )
 
     def rows_folder(self, name: str) -> Path:

@@ -13,6 +13,7 @@ from cluster.parts.shared_tasks import LOOK_S, SharedTasks
 from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.shards.shard_report import OnNews
+from cluster.tasks import start_task
 from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.known_parts import KnownParts
@@ -110,9 +111,7 @@ def connect(clusters: Sequence[ShardCluster], known: KnownParts, random: Random)
         entropy = SimulatedEntropy(Random(random.getrandbits(64)))
         process.deliveries = Deliveries(cast("Router", routes), entropy)
         shared = SharedTasks(cast("Router", routes), known, entropy)
-        task = asyncio.get_running_loop().create_task(_look(process, shared))
-        looking.add(task)
-        task.add_done_callback(looking.discard)
+        start_task(looking, _look(process, shared))
 
     for cluster in clusters:
         cluster.began = partial(begin, cluster.number)

@@ -26,6 +26,7 @@ from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, Pe
 from cluster.peers.roles import Neighbour, Place, Role, cluster_mark
 from cluster.peers.transport import Transport
 from cluster.shards.delivery import Deliveries
+from cluster.shards.router import takes_all
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
@@ -135,7 +136,7 @@ class FleetHost:
             clock=process.clock,
             entropy=entropy,
         )
-        decided = ForwardedRequests(self.router.shards, self.leaders, view)
+        decided = ForwardedRequests(self.router.shards, self.leaders, view, refusal=takes_all)
         for role, service in (
             (None, decided.service),
             (Role.NEIGHBOUR, decided.service_for(Role.NEIGHBOUR)),

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import cast
 
+from cluster.tasks import start_task
 from cluster.tests.replication.cluster import Cluster
 from cluster.tests.replication.replica_faults import Faults
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
@@ -54,9 +55,7 @@ class ShardFaults(Faults):
         host = self._a_host()
         if host.is_up and not host.is_paused and not self._stopping:
             self._note(f"{host.name} stops")
-            task = asyncio.create_task(self._stop(host))
-            self._stopping.add(task)
-            task.add_done_callback(self._stopping.discard)
+            start_task(self._stopping, self._stop(host))
 
     async def _stop(self, host: ShardHost) -> None:
         await host.stop()

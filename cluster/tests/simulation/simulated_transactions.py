@@ -8,6 +8,7 @@ from contextlib import suppress
 import msgspec
 
 from cluster.parts.transacting import Entry, Token, Transacting
+from cluster.tasks import start_task
 from cluster.tests.simulation import simulated_queues as queues
 from cluster.tests.simulation.simulated_client import Client, Held, name_of
 from compat_tests.faults.fault_history import Delete, Outcome, Send, Transaction
@@ -113,9 +114,7 @@ class _Transaction:
         """Ask, and do not wait; some requests are lost."""
         if self._has_failed or self._client.random.random() < _UNTOLD:
             return
-        task = asyncio.get_running_loop().create_task(self._asked(request))
-        self._told.add(task)
-        task.add_done_callback(self._told.discard)
+        start_task(self._told, self._asked(request))
 
     async def _asked(self, request: Request) -> None:
         with suppress(QueueError):
