@@ -50,7 +50,7 @@ _LOOK_S = 0.02
 
 
 class _Place(NamedTuple):
-    """See `records.Host`."""
+    """See `service_records.Host`."""
 
     records: HostRecords
     spread: None = None
@@ -63,7 +63,7 @@ class _Place(NamedTuple):
         return ()
 
     def below(self, kind: str) -> Coordination:
-        """See `records.Host`."""
+        """See `service_records.Host`."""
         return self.records.below(kind)
 
 

@@ -69,7 +69,7 @@ _PAGE_BYTES = 512 << 10
 class ReadOutbox(Operation, frozen=True):
     """Read the next messages of the outbox for another shard; answers `outcomes.OutboxPage`.
 
-    The request's queue is `archive.the_shard`, as for the next two.
+    The request's queue is `archive_batches.the_shard`, as for the next two.
     """
 
     to_shard: int = 0

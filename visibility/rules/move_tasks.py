@@ -72,7 +72,7 @@ class MoveSelected(Operation, frozen=True):
     second, 0 for no limit. `note` is the operator's reason. A task that `undoes` another returns
     messages as dead letters, which came from that one's `sources`; while it runs, a
     second one answers with its handle. `planned` is the number of messages that a plan counted, 0
-    without one. `edit` is that of `content.edits`, for no named messages.
+    without one. `edit` is that of `visibility.content.edits`, for no named messages.
     """
 
     sequences: list[int] | None = None
