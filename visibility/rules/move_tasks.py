@@ -43,10 +43,10 @@ from visibility.contract.stored_message import Lease
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import MOVE_TASK, row_key
+from visibility.rules.closing_parts import check_open, closing
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event, Notice
 from visibility.rules.operation_kinds import NOTHING, OperationKind, Operations, Replay
-from visibility.rules.queue_parts import check_open, closing
 from visibility.rules.selected import selected
 from visibility.rules.tables import NUMBER_KEY, Table, Tables, has_its_number, keep
 from visibility.state.queue_state import QueueState
