@@ -55,7 +55,7 @@
 ##   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 ## Upkeep:
 ##   make rooms                      draw the rooms of the packages, from the import contracts, in the README
-##   make runs                       draw the tables and the chart of compat_tests/runs.csv in compat_tests/RUNS.md
+##   make runs                       draw the table and the charts of compat_tests/runs.csv in compat_tests/RUNS.md
 ##   make wheels                     wheels of the native module, in dist/ (needs cargo)
 ##   make lock                       resolve the locks anew (needs uv and cargo)
 ##   make clean                      remove .venv and what the tools left

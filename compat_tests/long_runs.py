@@ -1,5 +1,5 @@
-"""The long runs of `runs.csv` as tables and a chart, and the simulated day of `fleet_at_scale.csv`:
-`make runs` writes them into `RUNS.md`.
+"""The long runs of `runs.csv` as a table and a chart, and the simulated day of
+`fleet_at_scale.csv`: `make runs` writes them into `RUNS.md`.
 
 A row of `runs.csv` is one run, or a day's runs of one kind: `amount` in `unit`, messages
 `acknowledged` (empty where the run does not count them), how many of these were `lost`, and what
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ _DAY = Path(__file__).parent / "fleet_at_scale.csv"
 _BEGIN_DAY = "<!-- fleet at scale: written by `make runs` -->\n"
 _END_DAY = "<!-- end of fleet at scale -->\n"
 _UNSYNCED = "--durability os"
+_HOW_LONG = re.compile(r" --(rounds|changes|hours|calm) \d+")
+_MEASURED = ("bench", "size")
+"""Their runs acknowledge and lose nothing that is counted."""
 
 
 def _rows() -> list[dict[str, str]]:
@@ -38,19 +42,22 @@ def _number(number: int) -> str:
 
 
 def _by_command(rows: list[dict[str, str]]) -> dict[tuple[str, str], list[dict[str, str]]]:
-    """Rows by command, and apart those of folders that are not synced; in the order of the file."""
+    """Rows of faults and seeds by command, however long it ran, and apart those of folders that are
+    not synced; by command."""
     by: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
-        unit = row["unit"] if _UNSYNCED in row["unit"] else ""
-        by.setdefault((row["command"], unit), []).append(row)
-    return by
+        if not row["command"].startswith(_MEASURED):
+            unit = row["unit"] if _UNSYNCED in row["unit"] else ""
+            unit = "simulated hours" if "hour" in row["unit"] else unit
+            by.setdefault((_HOW_LONG.sub("", row["command"]), unit), []).append(row)
+    return dict(sorted(by.items()))
 
 
 def _sums(rows: list[dict[str, str]]) -> Iterator[str]:
     yield "| command | runs | acknowledged | lost | last |"
     yield "|---|---|---|---|---|"
     for (command, unit), of in _by_command(rows).items():
-        what = unit or " and ".join(dict.fromkeys(row["unit"] for row in of))
+        what = unit or max((row["unit"] for row in of), key=len)
         amount = f"{_sum(of, 'amount'):,} {what}"
         cells = command, amount, _number(_sum(of, "acknowledged")), f"{_sum(of, 'lost'):,}"
         yield f"| `{cells[0]}` | {' | '.join(cells[1:])} | {_day(of[-1]['date'])} |"
@@ -59,8 +66,8 @@ def _sums(rows: list[dict[str, str]]) -> Iterator[str]:
 def _chart(rows: list[dict[str, str]]) -> Iterator[str]:
     counted = {
         command: _sum(of, "acknowledged") // 1000
-        for (command, unit), of in _by_command(rows).items()
-        if not unit and _sum(of, "acknowledged")
+        for (command, _), of in _by_command(rows).items()
+        if _sum(of, "acknowledged") and not _sum(of, "lost")
     }
     yield "```mermaid"
     yield "xychart-beta"
@@ -84,15 +91,6 @@ def _chart_of_day() -> Iterator[str]:
     yield "```"
 
 
-def _found(rows: list[dict[str, str]]) -> Iterator[str]:
-    yield "| day | command | amount | found |"
-    yield "|---|---|---|---|"
-    for row in rows:
-        if row["found"]:
-            amount = f"{int(row['amount']):,} {row['unit']}"
-            yield f"| {_day(row['date'])} | `{row['command']}` | {amount} | {row['found']} |"
-
-
 def _day(date: str) -> str:
     day = datetime.date.fromisoformat(date)
     return f"{day.day} {day:%B}"
@@ -101,7 +99,7 @@ def _day(date: str) -> str:
 def with_runs(text: str) -> str:
     """`RUNS.md` with the tables and the charts between its marks."""
     rows = _rows()
-    parts = [*_sums(rows), "", *_chart(rows), "", *_found(rows), ""]
+    parts = [*_sums(rows), "", *_chart(rows), ""]
     text = between(text, _BEGIN, "\n".join(parts), _END)
     return between(text, _BEGIN_DAY, "\n".join([*_chart_of_day(), ""]), _END_DAY)
 

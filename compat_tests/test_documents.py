@@ -135,10 +135,12 @@ def test_what_make_starts_is_here() -> None:
 def test_no_file_cites_a_sheet_that_is_not_here() -> None:
     rules = text_of("cluster/RULES.md")
     last = max(int(number) for number in re.findall(r"^(\d+)\. ", rules, re.M))
+    sheets = {Path(name).name for name in DOCUMENTS}
     foreign = []
     for path in sorted([*CHECKOUT.glob("[a-z]*/**/*.py"), *CHECKOUT.glob("[a-z]*/**/*.md")]):
         text = path.read_text()
-        cited = re.findall(r"[A-Z]{4,} §\S*", text)
+        cited = re.findall(r"[A-Z]{4,}[\s#]+§\S*", text)
+        cited += [name for name in re.findall(r"\b[A-Z]+\.md\b", text) if name not in sheets]
         cited += [number for number in re.findall(r"[Rr]ules? (\d+)", text) if int(number) > last]
         foreign += [f"{path.relative_to(CHECKOUT)}: {each}" for each in cited]
     assert foreign == []

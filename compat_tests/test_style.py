@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -77,7 +78,6 @@ BLIND_EXCEPT = {
     "storage/copies/convert.py": (
         "RocksDB raises bare exceptions; a damaged log is opened in another way"
     ),
-    "spark_jobs/lib/spark.py": "whatever keeps Spark from starting is said in one line",
     "sqs_api/gateway/deletions.py": (
         "the root of dropping and restoring queues: a bug is logged and the step repeated"
     ),
@@ -327,6 +327,16 @@ def test_no_file_breaks_the_rule(rule: Callable[[str], Iterator[int]]) -> None:
     broken = [f"{path}:{line}" for path in sources() for line in rule(path)]
 
     assert not broken, f"{rule.__doc__}\n" + "\n".join(broken)
+
+
+def test_a_name_of_a_file_stands_once() -> None:
+    names = Counter(
+        name
+        for path in sources()
+        if "tests/" not in path and not (name := path.rpartition("/")[2]).startswith("__")
+    )
+
+    assert [name for name, files in names.items() if files > 1] == []
 
 
 def test_exceptions_still_exist_or_are_expected() -> None:

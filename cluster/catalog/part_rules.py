@@ -54,8 +54,8 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     UnsupportedOperation,
 )
-from visibility.contract.length import parts_without_room
-from visibility.contract.levelling import keeps_whole
+from visibility.contract.length_tags import parts_without_room
+from visibility.contract.levelling_tags import keeps_whole
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import (
     GONE_MS,

@@ -45,8 +45,8 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     UnsupportedOperation,
 )
-from visibility.contract.length import check_overflow, parts_without_room
-from visibility.contract.levelling import keeps_whole
+from visibility.contract.length_tags import check_overflow, parts_without_room
+from visibility.contract.levelling_tags import keeps_whole
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, shown_arn
@@ -54,7 +54,7 @@ from visibility.contract.on_delete_tag import ON_DELETE_TAG
 from visibility.contract.permissions import with_permission, without_permission
 from visibility.contract.queue_policy import check_policy_of_queue
 from visibility.contract.redrive_policies import redrive_allowed, redrive_refusal
-from visibility.contract.sender_order import LATE_QUEUE_TAG, check_delay, takes_late
+from visibility.contract.sender_order_tags import LATE_QUEUE_TAG, check_delay, takes_late
 from visibility.contract.tags import DELETION_PROTECTION_TAG, PROTECT_ON, PROTECT_TAG, own_tags_of
 
 AT_ONCE = 30

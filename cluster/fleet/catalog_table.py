@@ -12,8 +12,8 @@ from typing_extensions import override
 from cluster.catalog.queue_view import QueueView
 from cluster.fleet.plan_records import MadeChange
 from cluster.fleet.plan_table import RANGE_END, Applied, Cluster, Fleet, Part, PartState, Queue
-from visibility.contract.length import parts_without_room
-from visibility.contract.levelling import keeps_whole
+from visibility.contract.length_tags import parts_without_room
+from visibility.contract.levelling_tags import keeps_whole
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import PARTS_MAX
 

@@ -10,8 +10,8 @@ from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import MoveTasks, PartReading
+from visibility.rules.closing_parts import CheckPart
 from visibility.rules.move_tasks import READ_MAX, ReadMoveTasks
-from visibility.rules.queue_parts import CheckPart
 from visibility.rules.shared_moves import KeepMoveTasks
 
 DRAIN_CHECK_S = 1.0

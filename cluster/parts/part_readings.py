@@ -11,11 +11,11 @@ from cluster.catalog.part_rules import NewParts
 from cluster.parts.part_requests import to_part
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError, ServiceUnavailable, UnsupportedOperation
-from visibility.contract.length import limits_of
-from visibility.contract.levelling import in_flight_limits
+from visibility.contract.length_tags import limits_of
+from visibility.contract.levelling_tags import in_flight_limits
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import PartReading
-from visibility.rules.queue_parts import CheckPart
+from visibility.rules.closing_parts import CheckPart
 
 
 async def read_parts(

@@ -30,10 +30,10 @@ from visibility.contract.errors import OverLimit, QueueDoesNotExist, QueueError,
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, AttemptKnown, Deliveries, MessagesFound
 from visibility.contract.priority import is_strict, place_of
+from visibility.rules.closing_parts import FindMessages
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.earlier_parts import FindAttempt
 from visibility.rules.levelling import LIMITED
-from visibility.rules.queue_parts import FindMessages
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Room, Ticket
 

@@ -19,10 +19,10 @@ from visibility.contract.model import Definitions
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import queue_key
 from visibility.rows.state_rows import DEPARTED_LOST
+from visibility.rules.closing_parts import unfinished_changes
 from visibility.rules.decided import Decided
 from visibility.rules.features import SHARD_TABLES, TABLES
 from visibility.rules.kept_queues import unfinished_purges
-from visibility.rules.queue_parts import unfinished_changes
 from visibility.rules.turn import begin
 from visibility.state.advance import restore
 from visibility.state.queue_state import QueueState

@@ -20,9 +20,9 @@ from visibility.contract import operations as op
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
+from visibility.rules.closing_parts import CheckPart, PartsAdded
 from visibility.rules.kept_queues import ContinueQueue
 from visibility.rules.noted_parts import NoteParts
-from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.rules.queues import CloseQueue, QueueChanged
 
 PRINCIPAL = "operator"

@@ -7,7 +7,7 @@ arrived, or a fresh number when a message is no longer in flight. It loses the p
 or when its messages may not be received. A receive goes through the groups by place, and takes from
 each the messages before the first one in flight.
 
-Source: SQS.md 5.4 to 5.7, 6 and 7. `test_fifo_model.py` compares the engine with it.
+`test_fifo_model.py` compares the engine with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A model of a standard queue, as simple as possible: a list of messages and the time.
 
-Source: SQS.md 5.4 to 5.7 and 7. No window, no disk, no heap, no event: `test_standard_model.py`
-compares the engine with it.
+No window, no disk, no heap, no event: `test_standard_model.py` compares the engine
+with it.
 """
 
 from __future__ import annotations

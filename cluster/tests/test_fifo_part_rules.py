@@ -25,6 +25,7 @@ from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rules import earlier_parts
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.closing_parts import CheckPart, FindMessages
 from visibility.rules.earlier_parts import (
     FindAttempt,
     FindGroups,
@@ -32,7 +33,6 @@ from visibility.rules.earlier_parts import (
     ReadLockedGroups,
     UnlockGroups,
 )
-from visibility.rules.queue_parts import CheckPart, FindMessages
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -13,9 +13,9 @@ from visibility.contract.outcomes import GroupsHeld, LockedGroups, PartReading
 from visibility.contract.queue_parts import Part, PartState, first_sequence
 from visibility.rules import group_transfers
 from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.closing_parts import CheckPart
 from visibility.rules.earlier_parts import FindGroups, ReadLockedGroups, UnlockGroups
 from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
-from visibility.rules.queue_parts import CheckPart
 from visibility.tests import prepared
 
 NONE = QueueCounters(0, 0, 0)

@@ -8,7 +8,7 @@ import pytest
 from cluster.tests.driver import Driver, Reply
 from cluster.tests.one_queue import OneQueue
 from visibility.contract.errors import RequestThrottled
-from visibility.contract.levelling import is_throttled, keeps_whole
+from visibility.contract.levelling_tags import is_throttled, keeps_whole
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.queue_parts import Part
 from visibility.rules.hold_messages import HoldMessages, ReleaseMessages

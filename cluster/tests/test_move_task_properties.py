@@ -1,7 +1,7 @@
 """Move tasks under crashes: every message is at exactly one place, and none is lost.
 
 Two sources share a dead-letter queue; bodies name the messages. After every step the bodies on disk
-are counted. A power loss undoes unsynced changes of tasks and messages alike. Source: SQS.md 8.
+are counted. A power loss undoes unsynced changes of tasks and messages alike.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from visibility.contract.stored_message import Arrival
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import TARGET_GONE, AcceptMessages
+from visibility.rules.closing_parts import CheckPart
 from visibility.rules.departures import ClearOutbox, ReadOutbox
 from visibility.rules.move_tasks import MoveSelected
-from visibility.rules.queue_parts import CheckPart
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

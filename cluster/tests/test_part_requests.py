@@ -15,7 +15,7 @@ from visibility.contract.outcomes import Answer, Deliveries, PartReading
 from visibility.contract.queue_parts import Part, PartState
 from visibility.contract.results import SendMessageBatchResult
 from visibility.rows.row_keys import MESSAGE
-from visibility.rules.queue_parts import RETRIES_OVER_MS, CheckPart
+from visibility.rules.closing_parts import RETRIES_OVER_MS, CheckPart
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -16,7 +16,7 @@ from cluster.tests.driver import Driver
 from visibility.contract.errors import InvalidParameterValue, UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
-from visibility.rules.queue_parts import CheckPart
+from visibility.rules.closing_parts import CheckPart
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -21,10 +21,10 @@ from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import DEPARTURE, LEASE, queue_key, row_key
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, QueueRow
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.closing_parts import CheckPart
 from visibility.rules.departures import ClearOutbox
 from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.prepared_deletes import PREPARED_MS, AskPrepared
-from visibility.rules.queue_parts import CheckPart
 from visibility.rules.selected import DeleteSelected
 from visibility.rules.transactions import PrepareDeletes, TransactedEntry, TransactMessages
 from visibility.tests import prepared

@@ -29,7 +29,7 @@ from visibility.contract.outcomes import Deliveries, MessagesFound, PartReading
 from visibility.contract.priority import place_of
 from visibility.contract.queue_parts import PARTS_MAX, Part, PartState, first_sequence
 from visibility.rules import send
-from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
+from visibility.rules.closing_parts import CheckPart, FindMessages, PartsAdded
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -409,7 +409,7 @@ def test_a_long_poll_does_not_stay_at_one_part() -> None:
 
 
 def test_parts_share_the_limit_of_messages_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("visibility.rules.queue_parts.IN_FLIGHT_MAX", 6)
+    monkeypatch.setattr("visibility.rules.closing_parts.IN_FLIGHT_MAX", 6)
     part = parts_of()
     driver = Driver(KnownQueues(part))
     driver.submit(prepared.send_batch(part, [str(number) for number in range(5)]))

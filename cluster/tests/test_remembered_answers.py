@@ -38,6 +38,7 @@ from visibility.rules.archive_batches import AcknowledgeArchive, SealArchive, th
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.browse import BrowseMessages
+from visibility.rules.closing_parts import CheckPart, FindMessages, PartsAdded
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.departures import ClearOutbox, ReadOutbox
 from visibility.rules.earlier_parts import (
@@ -56,7 +57,6 @@ from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
 from visibility.rules.noted_parts import NoteParts
 from visibility.rules.on_delete import MoveDeleted
 from visibility.rules.prepared_deletes import AskPrepared
-from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
 from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, ReadQueues
 from visibility.rules.resend import ResendMessage
 from visibility.rules.schedules import ChangeSchedule

@@ -7,8 +7,7 @@
 
 Each block is run in order on one shard whose clock stands still until `time` moves it.
 `HOLDFAST_REWRITE=1` writes the real answers into the files, to be reviewed as a diff before a
-commit. Source: SQS.md 5.4 to 8. `compat_tests/transcripts.py` runs them against a real service,
-too.
+commit. `compat_tests/transcripts.py` runs them against a real service, too.
 """
 
 from __future__ import annotations

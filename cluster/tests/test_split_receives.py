@@ -30,8 +30,8 @@ from visibility.contract.outcomes import Answer, Deliveries, MessagesFound
 from visibility.contract.priority import place_of
 from visibility.contract.queue_parts import Part
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.closing_parts import FindMessages
 from visibility.rules.decided import NO_MESSAGES
-from visibility.rules.queue_parts import FindMessages
 from visibility.state.waiters import OnAnswer, Room, Ticket
 from visibility.tests import prepared
 

@@ -28,8 +28,8 @@ from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.browse import BrowseMessages
+from visibility.rules.closing_parts import CheckPart
 from visibility.rules.departures import ClearOutbox, ReadOutbox
-from visibility.rules.queue_parts import CheckPart
 from visibility.tests import prepared
 
 _LARGE = 300_000

@@ -13,8 +13,8 @@ from visibility.contract.queue_parts import GonePart, Part, PartState, first_seq
 from visibility.contract.stored_message import Hold
 from visibility.rules import transfers
 from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.closing_parts import CheckPart, FindMessages
 from visibility.rules.hold_messages import HoldMessages, held_leases
-from visibility.rules.queue_parts import CheckPart, FindMessages
 from visibility.state import outbox as outbox_state
 from visibility.tests import prepared
 

@@ -218,7 +218,7 @@ class Monitoring(OtherService):
 
 
 class HistoryReader:
-    """Reads the queues of an account in a region, on all hosts; see `actions.Reader`."""
+    """Reads the queues of an account in a region, on all hosts; see `metric_actions.Reader`."""
 
     def __init__(self, history: History, hosts: EveryHost, account: str, region: str) -> None:
         self._history = history
@@ -227,7 +227,7 @@ class HistoryReader:
         self._region = region
 
     async def datapoints(self, wanted: Iterable[Wanted]) -> Found:
-        """See `actions.Reader`."""
+        """See `metric_actions.Reader`."""
         by_window: dict[Window, list[Wanted]] = {}
         for each in wanted:
             by_window.setdefault(each.window, []).append(each)
@@ -247,7 +247,7 @@ class HistoryReader:
         return Found(found, not heard.missing)
 
     async def names(self, within_s: float) -> list[str]:
-        """See `actions.Reader`."""
+        """See `metric_actions.Reader`."""
         since = self._history.minute - int(within_s) // 60
         asked = _NamesAsked(self._account, self._region, since)
         heard = await self._hosts.ask(_NAMES, msgspec.msgpack.encode(asked))

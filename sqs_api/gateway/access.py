@@ -40,7 +40,7 @@ from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, queue_address
 from visibility.contract.operations import Operation
-from visibility.contract.sender_order import LATE_QUEUE_TAG
+from visibility.contract.sender_order_tags import LATE_QUEUE_TAG
 from visibility.contract.tags import rights_to_change
 
 _Admitted = tuple[Caller, type[Operation], int]

@@ -51,13 +51,13 @@ _LOOK_S = 0.02
 
 
 class _Place(NamedTuple):
-    """See `records.Host`."""
+    """See `service_records.Host`."""
 
     records: HostRecords
     others: OtherHosts = NO_OTHERS
 
     def below(self, kind: str) -> Coordination:
-        """See `records.Host`."""
+        """See `service_records.Host`."""
         return self.records.below(kind)
 
 

@@ -315,8 +315,7 @@ def rocks_options() -> Options:
     # Format 3 kept unflushed rows in RocksDB's own log: a torn tail is from a crash, a hole is
     # damage.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
-    # Consumed ranges are compacted soon, so that no scan walks over a million deleted rows (PERF
-    # §2).
+    # Consumed ranges are compacted soon, so that no scan walks over a million deleted rows.
     options.add_compact_on_deletion_collector_factory(*_SST_DELETIONS)
     # A stall of RocksDB would stop the whole process, as writes hold the interpreter lock: keep far
     # from its limits.

@@ -55,9 +55,9 @@ from visibility.contract.operations import (
 from visibility.contract.priority import level_of
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.schedule import deliver_at_ms
-from visibility.contract.sender_order import check_placed, sent_at_ms
+from visibility.contract.sender_order_tags import check_placed, sent_at_ms
 from visibility.contract.tags import own_numbers
-from visibility.contract.time_to_live import own_ttl_ms
+from visibility.contract.time_to_live_tags import own_ttl_ms
 from visibility.contract.validate import check_delay_seconds, checked_attributes
 
 TRACE_HEADER = "AWSTraceHeader"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.levelling import MAX_IN_FLIGHT_TAG
+from visibility.contract.levelling_tags import MAX_IN_FLIGHT_TAG
 from visibility.contract.own_tag import OwnTag
 from visibility.contract.retry_backoff import RETRY_MAX_TAG, RETRY_MIN_TAG
 

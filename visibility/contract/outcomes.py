@@ -92,7 +92,7 @@ class MovePlan(msgspec.Struct, frozen=True):
     """FIFO: messages that leave earlier ones of their group behind."""
     groups: list[bytes] = []
     """FIFO: groups with messages that stay, of this step and those before it; see
-    `operations.PlanMove`."""
+    `move_plans.PlanMove`."""
     samples: list[int] = []
     """Sequences of the first messages that an edit would change."""
 

@@ -17,7 +17,7 @@ from visibility.contract.at_most_once_tag import (
 )
 from visibility.contract.digests import Attributes
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.length import (
+from visibility.contract.length_tags import (
     DROP_OLDEST,
     LENGTH_TAGS,
     MAX_BYTES_TAG,
@@ -27,7 +27,7 @@ from visibility.contract.length import (
     UNLIMITED,
     limits_of,
 )
-from visibility.contract.levelling import (
+from visibility.contract.levelling_tags import (
     LEVELLING_TAGS,
     THROTTLE_AGE_TAG,
     THROTTLE_DEPTH_TAG,
@@ -38,8 +38,8 @@ from visibility.contract.own_tag import PREFIX, OwnAttribute, OwnTag
 from visibility.contract.priority import PRIORITY, PRIORITY_TAGS, joining_level
 from visibility.contract.retry_backoff import RETRY_TAGS
 from visibility.contract.schedule import DELIVER_AT, SCHEDULE_TAGS
-from visibility.contract.sender_order import ORDER_TAG, ORDER_TAGS, SENT_AT, check_order
-from visibility.contract.time_to_live import (
+from visibility.contract.sender_order_tags import ORDER_TAG, ORDER_TAGS, SENT_AT, check_order
+from visibility.contract.time_to_live_tags import (
     EXPIRED_TAG,
     TTL,
     TTL_TAG,

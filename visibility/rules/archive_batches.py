@@ -41,14 +41,14 @@ more."""
 class SealArchive(Operation, frozen=True):
     """Make a batch of the messages that wait for the archive; answers None.
 
-    The request's queue is `archive.the_shard`.
+    The request's queue is `the_shard`.
     """
 
 
 class AcknowledgeArchive(Operation, frozen=True):
     """Forget the messages of `source`'s batches up to `batch`, which are archived; answers None.
 
-    The request's queue is `archive.the_shard`.
+    The request's queue is `the_shard`.
     """
 
     source: str = ""

@@ -29,7 +29,7 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
 from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
-from visibility.contract.time_to_live import expiry
+from visibility.contract.time_to_live_tags import expiry
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import (
@@ -42,6 +42,7 @@ from visibility.rows.row_keys import (
 )
 from visibility.rows.row_places import put_waiting
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD
+from visibility.rules.closing_parts import closing, shares_out
 from visibility.rules.collected_sends import Sending
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
@@ -50,7 +51,6 @@ from visibility.rules.hold_messages import MessagesHeld
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
-from visibility.rules.queue_parts import closing, shares_out
 from visibility.rules.remembered_ids import over_at
 from visibility.rules.room import Room, takes
 from visibility.rules.send_order import SendGroup, group_of_arrival

@@ -13,9 +13,9 @@ from visibility.contract.errors import OverLimit
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.priority import joining_level
 from visibility.contract.schedule import SCHEDULED_MAX
-from visibility.contract.sender_order import window_ms
+from visibility.contract.sender_order_tags import window_ms
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.time_to_live import expiry
+from visibility.contract.time_to_live_tags import expiry
 from visibility.rows.row_values import Remembered
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook

@@ -23,13 +23,13 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.time_to_live import expiry
+from visibility.contract.time_to_live_tags import expiry
 from visibility.rules.archive_batches import ROW_BYTES, hand_over, has_room, takes_expired
+from visibility.rules.closing_parts import open_part, shares_out
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
 from visibility.rules.orders import order_of
-from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.room import Room, takes
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

@@ -36,6 +36,7 @@ from visibility.rows.row_keys import (
 from visibility.rows.row_places import put_message, remove
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, Departure, OutboxRow
 from visibility.rows.state_rows import write_outbox
+from visibility.rules.closing_parts import open_part
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.hold_messages import MessagesHeld
@@ -44,7 +45,6 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import Settling
 from visibility.rules.quarantine import uncovered
-from visibility.rules.queue_parts import open_part
 from visibility.rules.remembered_ids import over_at
 from visibility.rules.send_order import InTurn, those_behind
 from visibility.rules.waiting_sends import (
@@ -69,7 +69,7 @@ _PAGE_BYTES = 512 << 10
 class ReadOutbox(Operation, frozen=True):
     """Read the next messages of the outbox for another shard; answers `outcomes.OutboxPage`.
 
-    The request's queue is `archive.the_shard`, as for the next two.
+    The request's queue is `archive_batches.the_shard`, as for the next two.
     """
 
     to_shard: int = 0

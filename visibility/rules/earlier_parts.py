@@ -17,11 +17,11 @@ import msgspec
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import AttemptKnown, GroupsHeld, IdsKnown, LockedGroups
+from visibility.rules.closing_parts import closing
 from visibility.rules.decided import Outcome
 from visibility.rules.group_locks import WAITS, waiting_groups
 from visibility.rules.groups import FifoBook
 from visibility.rules.operation_kinds import OperationKind, Operations
-from visibility.rules.queue_parts import closing
 from visibility.rules.remembered_ids import REMEMBERED_MS
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState

@@ -12,6 +12,7 @@ from visibility.rules import (
     arrivals,
     at_most_once,
     browse,
+    closing_parts,
     departures,
     earlier_parts,
     failure_notes,
@@ -24,7 +25,6 @@ from visibility.rules import (
     on_delete,
     prepared_deletes,
     quarantine,
-    queue_parts,
     queue_tables,
     queues,
     receive,
@@ -74,7 +74,7 @@ OPERATIONS = _combined(
     schedules.OPERATIONS,
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
-    queue_parts.OPERATIONS,
+    closing_parts.OPERATIONS,
     noted_parts.OPERATIONS,
     earlier_parts.OPERATIONS,
     kept_queues.OPERATIONS,
@@ -99,7 +99,7 @@ def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
 SHARD_TABLES = (
     ARCHIVE_TABLES,
     OUTBOX_TABLES,
-    queue_parts.CLOSED_PARTS,
+    closing_parts.CLOSED_PARTS,
     noted_parts.NOTED,
     transactions.TRANSACTIONS,
 )

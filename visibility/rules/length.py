@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from visibility.contract.death import OVER_LENGTH
 from visibility.contract.errors import OverLimit
-from visibility.contract.length import DROP_OLDEST, OVERFLOW_TAG, TO_ARCHIVE, TO_DEAD_LETTERS
+from visibility.contract.length_tags import DROP_OLDEST, OVERFLOW_TAG, TO_ARCHIVE, TO_DEAD_LETTERS
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive_batches import ROW_BYTES, hand_over, has_room

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from visibility.contract.errors import RequestThrottled
-from visibility.contract.levelling import (
+from visibility.contract.levelling_tags import (
     MAX_IN_FLIGHT_TAG,
     RECEIVE_RATE_TAG,
     THROTTLE_AGE_TAG,

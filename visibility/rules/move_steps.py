@@ -27,8 +27,9 @@ from visibility.contract.move_task import MessageFilter, MoveTask, whole
 from visibility.contract.origin import after_redrive, before_redrive
 from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.time_to_live import expiry
+from visibility.contract.time_to_live_tags import expiry
 from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.closing_parts import open_part, shares_out
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.failure_pages import FailurePage, FailureWalk
@@ -48,7 +49,6 @@ from visibility.rules.move_pace import (
 )
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.orders import order_of
-from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.retention import TooOld
 from visibility.rules.room import Room, takes
 from visibility.rules.selected import is_hidden

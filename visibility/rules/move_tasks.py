@@ -43,10 +43,10 @@ from visibility.contract.stored_message import Lease
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import MOVE_TASK, row_key
+from visibility.rules.closing_parts import check_open, closing
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event, Notice
 from visibility.rules.operation_kinds import NOTHING, OperationKind, Operations, Replay
-from visibility.rules.queue_parts import check_open, closing
 from visibility.rules.selected import selected
 from visibility.rules.tables import NUMBER_KEY, Table, Tables, has_its_number, keep
 from visibility.state.queue_state import QueueState
@@ -72,7 +72,7 @@ class MoveSelected(Operation, frozen=True):
     second, 0 for no limit. `note` is the operator's reason. A task that `undoes` another returns
     messages as dead letters, which came from that one's `sources`; while it runs, a
     second one answers with its handle. `planned` is the number of messages that a plan counted, 0
-    without one. `edit` is that of `content.edits`, for no named messages.
+    without one. `edit` is that of `visibility.content.edits`, for no named messages.
     """
 
     sequences: list[int] | None = None

@@ -17,7 +17,7 @@ from visibility.contract.on_delete_tag import outlive
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.time_to_live import EXPIRED_TAG, TO_DEAD_LETTERS
+from visibility.contract.time_to_live_tags import EXPIRED_TAG, TO_DEAD_LETTERS
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import Outcome
 from visibility.rules.kept_queues import STEP_BYTES, STEP_MESSAGES, next_messages

@@ -21,6 +21,7 @@ from visibility.contract.priority import PRIORITY_TAG
 from visibility.contract.retry_backoff import RETRY_MIN_TAG, retry_wait_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.at_most_once import hidden_until_ms
+from visibility.rules.closing_parts import FindMessages, gives_nothing, in_flight_max
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
 from visibility.rules.events import Event
@@ -31,7 +32,6 @@ from visibility.rules.message_events import MessagesReceived, VisibilityChanged
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.order import Fate
 from visibility.rules.orders import order_of, receiving_order
-from visibility.rules.queue_parts import FindMessages, gives_nothing, in_flight_max
 from visibility.rules.retention import TooOld
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from visibility.contract.length import OVERFLOW_TAG, TO_DEAD_LETTERS, limits_of
+from visibility.contract.length_tags import OVERFLOW_TAG, TO_DEAD_LETTERS, limits_of
 from visibility.contract.model import Joining, QueueDefinition
 from visibility.state.queue_state import QueueState
 

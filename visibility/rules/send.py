@@ -8,14 +8,14 @@ from visibility.contract.operations import SendMessage
 from visibility.contract.outcomes import Deduplicated
 from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import StoredMessage
-from visibility.contract.time_to_live import shorter_ms
+from visibility.contract.time_to_live_tags import shorter_ms
+from visibility.rules.closing_parts import check_open
 from visibility.rules.collected_sends import Sending
 from visibility.rules.decided import Outcome, RefusedWithEvents
 from visibility.rules.events import Event
 from visibility.rules.levelling import check_throttled
 from visibility.rules.message_events import MessagesSent
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
-from visibility.rules.queue_parts import check_open
 from visibility.rules.room import just_joins
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState

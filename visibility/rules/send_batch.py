@@ -13,12 +13,12 @@ from visibility.contract.results import (
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
 )
+from visibility.rules.closing_parts import check_open
 from visibility.rules.collected_sends import Sending, Sent
 from visibility.rules.decided import Outcome
 from visibility.rules.length import full
 from visibility.rules.levelling import check_throttled
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
-from visibility.rules.queue_parts import check_open
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer, ShortSends
 from visibility.state.stamp import Stamp

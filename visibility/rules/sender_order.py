@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from visibility.contract.death import LATE
 from visibility.contract.model import QueueDefinition
-from visibility.contract.sender_order import LATE_QUEUE_TAG, ORDER_TAG, takes_late
+from visibility.contract.sender_order_tags import LATE_QUEUE_TAG, ORDER_TAG, takes_late
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rules.dead_letters import DeadLetters

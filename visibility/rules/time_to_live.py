@@ -11,7 +11,7 @@ from __future__ import annotations
 from visibility.contract.death import EXPIRED, is_at_end
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
-from visibility.contract.time_to_live import EXPIRED_TAG, TO_ARCHIVE, TO_DEAD_LETTERS
+from visibility.contract.time_to_live_tags import EXPIRED_TAG, TO_ARCHIVE, TO_DEAD_LETTERS
 from visibility.rows.row_keys import EXPIRY
 from visibility.rules.archive_batches import MessagesDiscarded, hand_over
 from visibility.rules.dead_letters import DeadLetters

@@ -45,6 +45,7 @@ from visibility.rows.row_keys import TRANSACTION, number_of, row_key, table_rang
 from visibility.rows.row_values import THE_SHARD, Departure, TransactionRow
 from visibility.rules.acknowledge import Acknowledging
 from visibility.rules.arrivals import ArrivalsAnswered, answer_to, floor_of
+from visibility.rules.closing_parts import open_part, shares_out
 from visibility.rules.collected_sends import Sending
 from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.departures import Departures
@@ -54,7 +55,6 @@ from visibility.rules.levelling import check_throttled
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import DeletesPrepared, MessagesPrepared
-from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
 from visibility.rules.waiting_sends import load_beside_waiting
 from visibility.state.outbox import OUTBOX_MESSAGES_MAX

@@ -24,6 +24,7 @@ from visibility.contract.limits import HELD_UNTIL_MS
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import number_in
 from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.rules.closing_parts import blocked_by
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
@@ -31,7 +32,6 @@ from visibility.rules.hold_messages import HoldsEnded, MessagesHeld, held_leases
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
-from visibility.rules.queue_parts import blocked_by
 from visibility.rules.retention import TooOld
 from visibility.rules.schedules import MessagesRescheduled, Reschedule
 from visibility.state.queue_state import QueueState

@@ -27,6 +27,7 @@ from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_values import THE_SHARD
+from visibility.rules.closing_parts import FindMessages
 from visibility.rules.decided import (
     NO_MESSAGES,
     DamageMet,
@@ -44,7 +45,6 @@ from visibility.rules.levelling import without_messages
 from visibility.rules.operation_kinds import Decide
 from visibility.rules.pulses import run_due
 from visibility.rules.quarantine import ask_for_rebuild, is_for_others, quarantine
-from visibility.rules.queue_parts import FindMessages
 from visibility.rules.queues import CloseQueue
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers

@@ -1,4 +1,4 @@
-"""Attributes of queues: create, change, compare, show (SQS.md 2.2, 4.1, 4.2, 4.3)."""
+"""Attributes of queues: create, change, compare, show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes of FIFO queues, and differences of the common ones there (SQS.md 2.2, 4.1, 6.1)."""
+"""Attributes of FIFO queues, and differences of the common ones there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of messages, from request to storage and back (SQS.md 2.3, 2.4, 5.1 to 5.4)."""
+"""The content of messages, from request to storage and back."""
 
 from __future__ import annotations
 

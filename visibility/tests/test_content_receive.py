@@ -1,4 +1,4 @@
-"""The members of a received message, made from its stored form (SQS.md 5.1, 5.2, 5.4)."""
+"""The members of a received message, made from its stored form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MD5 of message attributes against values recorded from AWS (SQS.md 5.1, 5.2)."""
+"""MD5 of message attributes against values recorded from AWS."""
 
 from __future__ import annotations
 

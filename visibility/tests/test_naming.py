@@ -1,4 +1,4 @@
-"""Names, URLs and ARNs of queues (SQS.md 2.1, 4.2)."""
+"""Names, URLs and ARNs of queues."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 from visibility.content.content import contents_of
 from visibility.contract.attributes import checked_tags
 from visibility.contract.errors import InvalidParameterValue, QueueError
-from visibility.contract.levelling import keeps_whole
+from visibility.contract.levelling_tags import keeps_whole
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.operations import (
     MessageAttributeValue,
@@ -15,7 +15,7 @@ from visibility.contract.operations import (
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
-from visibility.contract.sender_order import check_delay, takes_late, window_ms
+from visibility.contract.sender_order_tags import check_delay, takes_late, window_ms
 from visibility.tests import prepared
 
 NOW_MS = 1_790_000_000_000

@@ -8,7 +8,7 @@ from visibility.content.content import contents_of
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.operations import MessageAttributeValue, SendMessage
-from visibility.contract.time_to_live import expiry
+from visibility.contract.time_to_live_tags import expiry
 from visibility.tests import prepared
 
 TAGGED = prepared.queue_named("q", 1, tags={"holdfast:expired": "discard"})

@@ -1,4 +1,4 @@
-"""Refusals that need no queue (SQS.md 2.3 to 2.6, 11)."""
+"""Refusals that need no queue."""
 
 from __future__ import annotations
 

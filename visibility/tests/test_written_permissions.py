@@ -1,4 +1,4 @@
-"""The policy that AddPermission and RemovePermission write (SQS.md 2.6, 4.4)."""
+"""The policy that AddPermission and RemovePermission write."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ from visibility.contract.operations import SendMessage
 from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.browse import BrowseMessages
+from visibility.rules.closing_parts import FindMessages, PartsAdded
 from visibility.rules.departures import ClearOutbox, ReadOutbox
-from visibility.rules.queue_parts import FindMessages, PartsAdded
 from visibility.tests import prepared
 
 SECOND = Place("c2", Role.NEIGHBOUR, cluster_mark(2))

@@ -19,8 +19,8 @@ from visibility.rows.row_values import TARGET_MOVED, Departure
 from visibility.rules import (
     acknowledge,
     arrivals,
+    closing_parts,
     departures,
-    queue_parts,
     send,
     send_batch,
     transfers,
@@ -48,7 +48,7 @@ def purge_the_home_only(patch: pytest.MonkeyPatch) -> None:
 
 def drain_with_messages(patch: pytest.MonkeyPatch) -> None:
     """A closed part is said to be empty whatever it has."""
-    patch.setattr(queue_parts, "_waits_for", lambda *given: "")
+    patch.setattr(closing_parts, "_waits_for", lambda *given: "")
 
 
 def send_to_a_closed_part(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.priority_planted import forget_levels_at_a_start
 from cluster.tests.simulation.simulated_queues import Extra
-from visibility.contract.length import limits_of
+from visibility.contract.length_tags import limits_of
 from visibility.contract.stored_message import Lease
 from visibility.rules import room
 from visibility.state import advance

@@ -18,7 +18,7 @@ from visibility.contract.errors import UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
 from visibility.contract.queue_parts import PARTS_MAX
-from visibility.rules.queue_parts import CheckPart, PartsAdded
+from visibility.rules.closing_parts import CheckPart, PartsAdded
 from visibility.tests import prepared
 
 _SENT = (queues.PLAIN, queues.FAIR, queues.FAILING)

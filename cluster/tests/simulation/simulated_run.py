@@ -25,12 +25,12 @@ from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import QueueCounters
 from visibility.rules import (
+    closing_parts,
     dead_letters,
     departures,
     group_transfers,
     move_steps,
     pulse,
-    queue_parts,
     transfers,
 )
 
@@ -51,7 +51,7 @@ _LESS: tuple[tuple[ModuleType, str, int], ...] = (
     (group_transfers, "STEP_MESSAGES", 2),
     (departures, "PAGE_MESSAGES", _STEP_MESSAGES),
     (pulse, "STEP_MESSAGES", _STEP_MESSAGES),
-    (queue_parts, "RETRIES_OVER_MS", 60_000),
+    (closing_parts, "RETRIES_OVER_MS", 60_000),
 )
 """Bounds of a decision, which must fit into an Entry of the simulation's small segments, and of a
 time that is longer than any retry here."""

@@ -20,7 +20,7 @@ from cluster.tests.fleet.at_scale.scale_traffic import Traffic, skewed
 from cluster.tests.fleet.at_scale.witness import Witness
 from cluster.tests.fleet.fleet_judge import Judge
 from cluster.tests.fleet.made_fleet_records import FleetRecords
-from visibility.rules.queue_parts import RETRIES_OVER_MS
+from visibility.rules.closing_parts import RETRIES_OVER_MS
 
 RATIO_MAX = 1.3
 """Greatest load of a cluster, divided by the mean, over ten minutes."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.length import DROP_OLDEST, OVERFLOW_TAG
+from visibility.contract.length_tags import DROP_OLDEST, OVERFLOW_TAG
 from visibility.contract.limits import DELAY_SECONDS, Range
 from visibility.contract.model import QueueDefinition
 from visibility.contract.own_tag import INSTANT_FORM, INSTANTS, OwnAttribute, OwnTag

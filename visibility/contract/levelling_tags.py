@@ -12,7 +12,7 @@ from zlib import crc32
 from visibility.contract.limits import IN_FLIGHT_MAX, MESSAGE_RETENTION_PERIOD, Range
 from visibility.contract.own_tag import OwnTag
 from visibility.contract.priority import PRIORITY_TAG
-from visibility.contract.sender_order import ORDER_TAG
+from visibility.contract.sender_order_tags import ORDER_TAG
 
 RECEIVE_RATE_TAG = "holdfast:receive-rate"
 MAX_IN_FLIGHT_TAG = "holdfast:max-in-flight"
