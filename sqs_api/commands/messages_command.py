@@ -111,7 +111,7 @@ def _line(message: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(message["sequence"]),
         message["message_id"],
-        message["state"],
+        f"behind {message['waits_behind']}" if message.get("waits_behind") else message["state"],
         instant(message["sent_at_ms"]),
         number(message["receive_count"]),
         number(message["size"]),
