@@ -177,7 +177,7 @@ def is_wanted(wanted: MessageFilter, found: Browsed) -> bool:
 
 
 class _Blocking:
-    """What the messages of one page wait behind."""
+    """The messages of their groups behind which those of one page wait."""
 
     def __init__(self, order: Order, queue: QueueState) -> None:
         self.order = order
