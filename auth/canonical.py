@@ -11,7 +11,7 @@ import re
 from binascii import hexlify
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from urllib.parse import quote_from_bytes, unquote_to_bytes
+from urllib.parse import quote_from_bytes
 
 ALGORITHM = b"AWS4-HMAC-SHA256"
 TERMINATOR = b"aws4_request"
@@ -22,6 +22,7 @@ FIXED_LINE_FEEDS = 5
 # As ints: searching for them is three to ten times as fast as for one-byte strings.
 _SPACE, _TAB = b" \t"
 _BLANKS = re.compile(rb"[ \t]+")
+_NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def canonical_resource(path: bytes, pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -61,8 +62,16 @@ def split_query(query: bytes) -> list[tuple[bytes, bytes]]:
     for part in query.replace(b"+", b" ").split(b"&"):
         if part:
             name, _, value = part.partition(b"=")
-            pairs.append((unquote_to_bytes(name), unquote_to_bytes(value)))
+            pairs.append((_decode(name), _decode(value)))
     return pairs
+
+
+def _decode(value: bytes) -> bytes:
+    """As `urllib.parse.unquote_to_bytes`, which is slow where a stranger sends "%" alone."""
+    if b"%" not in value:
+        return value
+    escaped = _NO_ESCAPE.sub(b"%25", value).replace(b"\\", rb"\x5c").replace(b"%", rb"\x")
+    return escaped.decode("unicode_escape").encode("latin-1")
 
 
 def encode_uri(value: bytes, safe: str = "") -> bytes:

@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import expect
-from compat_tests.console_world import SENT, Held, count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import (
+    SENT,
+    Held,
+    count,
+    make_dead_letters,
+    sqs,
+    tab_of,
+)
+from compat_tests.facade import Credentials, eventually
 from compat_tests.node_process import NodeProcess
+from compat_tests.pages import ask
 
 pytestmark = pytest.mark.slow
 
@@ -201,6 +210,43 @@ def test_a_purge_that_comes_back_is_counted_and_undone_once(
     gone = tab.page.get_by_role("region", name="Recently deleted")
     expect(gone.locator("tbody tr").filter(has_text="leased")).to_contain_text("coming back")
     assert tab.faults == other.faults == []
+
+
+def test_a_purge_of_a_split_queue_comes_back_part_by_part_also_with_its_queue(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="cut", Attributes={"VisibilityTimeout": "3600"})
+    key = Credentials("AKIAOPEN", "secret", "us-east-1")
+    assert ask(opened.url, key, "api/queues/cut/parts/split", {"parts": 3})[0] == 200
+    entries = [{"Id": str(each), "MessageBody": str(each)} for each in range(10)]
+    for _ in range(3):
+        client.send_message_batch(QueueUrl="cut", Entries=entries)
+    received: list[Any] = []
+
+    def takes_all() -> bool:
+        found = client.receive_message(QueueUrl="cut", MaxNumberOfMessages=10)
+        received.extend(found.get("Messages", []))
+        return len(received) == 30
+
+    eventually(takes_all)
+    client.purge_queue(QueueUrl="cut")
+    tab = tab_of(browser, opened, "/queues")
+    gone = tab.page.get_by_role("region", name="Recently deleted")
+    rows = gone.locator("tbody tr").filter(has_text="cut purged")
+    rows.get_by_role("button", name="Restore cut").click()
+    expect(rows).to_have_count(3)
+    expect(rows.filter(has_text="coming back")).to_have_count(3)
+    left = [row.locator("td").nth(1).inner_text() for row in rows.all()]
+    client.delete_queue(QueueUrl="cut")
+    tab.see("Queue cut was deleted after this purge; restore it first.")
+    expect(rows.filter(has_text="coming back with its queue")).to_have_count(3)
+    gone.get_by_role("button", name="Restore cut").click()
+    expect(rows).to_have_count(3)
+    expect(rows.filter(has_text="with its queue")).to_have_count(0)
+
+    assert sum(map(int, left)) == 30
+    assert tab.faults == []
 
 
 def test_a_phone_shows_the_button_that_restores_a_queue(browser: Any, opened: NodeProcess) -> None:

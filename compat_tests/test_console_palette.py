@@ -43,16 +43,27 @@ def test_a_queue_is_found_by_a_few_letters_from_any_screen(
     assert tab.faults == []
 
 
-def test_the_palette_says_where_a_message_is_found(browser: Any, filled: NodeProcess) -> None:
+def test_a_message_is_found_by_its_id_in_whatever_queue_it_is(
+    browser: Any, filled: NodeProcess
+) -> None:
+    client = sqs(filled)
+    client.create_queue(QueueName="somewhere")
+    sent = client.send_message(QueueUrl="somewhere", MessageBody="here", DelaySeconds=900)
     tab = tab_of(browser, filled)
     tab.page.get_by_role("button", name="Go to").wait_for()
     tab.page.keyboard.press("Control+k")
     box = tab.page.get_by_role("combobox", name="Go to, or do")
     box.fill("ddfbce41-46e3-4160-ac15-6704b54c0c08")
-    tab.see("filter the queue's messages by this id")
+    tab.page.keyboard.press("Enter")
+    tab.see("messages has this id.")
     box.fill("ddfbce41")
     tab.see("Nothing has this name.")
+    box.fill(sent["MessageId"])
+    tab.see("Find message")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("heading", name="Message in somewhere").wait_for()
 
+    tab.see("here")
     assert tab.faults == []
 
 

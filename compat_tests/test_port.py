@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from compat_tests.clients.boto3_client import CONFIG, connect
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import Credentials
 from compat_tests.made_certificates import Authority, Pair
-from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.node_process import NodeProcess, command, environment, run_command
 
 SECONDS = 60.0
 """Bound of waits for steps that take a second or two."""
@@ -155,3 +156,20 @@ def test_process_without_file_descriptors_serves_its_clients_and_recovers(
     fresh = connect(node.url, node.credentials)
     assert fresh.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "x"
     assert node.log_tail().count("cannot_accept") == 1
+
+
+def test_a_start_takes_as_many_file_descriptors_as_it_may(tmp_path: Path) -> None:
+    line = command("serve", "--port", "0", "--shards", "8", "--data")
+    few, none = (
+        ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh", *line, str(tmp_path / limit[1])]
+        for limit in ("-Sn 40", "-n 40")
+    )
+    with subprocess.Popen(few, stdout=subprocess.PIPE, text=True, env=environment()) as started:
+        assert started.stdout is not None
+        assert any(line.startswith("listening on") for line in started.stdout)
+        started.terminate()
+    done = subprocess.run(none, capture_output=True, text=True, env=environment(), check=False)
+
+    assert done.returncode == 1
+    assert "this process may open 40 files at most, and 8 shards need 110 to start" in done.stderr
+    assert not (tmp_path / "n").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from string import ascii_letters, digits
-from urllib.parse import quote
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 import pytest
@@ -264,6 +264,13 @@ def _change_a_bit(request: Request, part: bytes, data: st.DataObject) -> Request
     if part not in request.headers:
         return None
     return request.with_header(part, _flip(request.headers[part], data))
+
+
+@given(value=st.text("%4a\\x25u\n\xff", max_size=12).map(lambda text: text.encode("latin-1")))
+def test_escapes_are_decoded_as_python_does(value: bytes) -> None:
+    ((name, decoded),) = split_query(b"a=" + value)
+
+    assert (name, decoded) == (b"a", unquote_to_bytes(value))
 
 
 def _resource(target: bytes) -> bytes:

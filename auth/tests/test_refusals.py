@@ -179,6 +179,11 @@ REFUSALS: dict[str, tuple[Request, type[AuthError], str]] = {
         SignatureDoesNotMatch,
         MISMATCH,
     ),
+    "more parameters than anybody sends": (
+        msgspec.structs.replace(SIGNED, target=b"/?" + b"&".join([b"a=b"] * 1001)),
+        IncompleteSignature,
+        "The query has more than 1000 parameters.",
+    ),
     "a target that is no path": (
         msgspec.structs.replace(SIGNED, target=b"*"),
         SignatureDoesNotMatch,

@@ -424,6 +424,10 @@ class Catalog(QueueView):
         """The deleted and purged queues that can be restored now, the latest first."""
         return self.kept.restorable(self._now_ms())
 
+    def obstacle(self, kept: KeptQueue) -> str | None:
+        """See the rule."""
+        return rules.obstacle(self, kept)
+
     # -- actions: see the rule of the same name ----------------------------------------------------
 
     async def add_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:

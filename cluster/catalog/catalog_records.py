@@ -46,16 +46,6 @@ class KeptQueue(NamedTuple):
         """True while its messages can come back."""
         return self.state is not KeptState.DROPPING
 
-    @property
-    def obstacle(self) -> str | None:
-        """The reason why it can never be restored; None if it can while its window lasts."""
-        if self.continued_as and self.queue.settings.fifo and self.queue.parts:
-            return (  # a closed part may not get messages back
-                f"FIFO queue {self.queue.name} had several parts when it was purged: its messages "
-                "cannot be restored."
-            )
-        return None
-
 
 Entry = QueueDefinition | KeptQueue | int
 """The value of a record: an int is a time in epoch milliseconds, or the last id."""

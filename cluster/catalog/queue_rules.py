@@ -418,6 +418,19 @@ def _removable(view: QueueView, queue: QueueDefinition, *, force: bool) -> Queue
 # -- restore and forget ----------------------------------------------------------------------------
 
 
+def obstacle(view: QueueView, kept: KeptQueue) -> str | None:
+    """The reason why it cannot be restored now, or comes back no further; None if there is none."""
+    queue = kept.queue
+    if kept.continued_as and view.successor(queue.queue_id) is None:
+        return f"Queue {queue.name} was deleted after this purge; restore it first."
+    if kept.continued_as and queue.settings.fifo and queue.parts:
+        return (  # a closed part may not get messages back
+            f"FIFO queue {queue.name} had several parts when it was purged: its messages "
+            "cannot be restored."
+        )
+    return None
+
+
 def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
     """A deleted queue is back as it was, under its id and receipt key, with the next version.
 
@@ -428,17 +441,16 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
     """
     kept = view.kept.get(queue_id)
     if kept is not None and kept.state is KeptState.RESTORING:
-        raise QueueDoesNotExist(f"The messages of queue {kept.queue.name} come back already.")
+        back = f"The messages of queue {kept.queue.name} come back already."
+        raise QueueDoesNotExist(obstacle(view, kept) or back)
     if kept is None or not kept.queue.is_home or not view.kept.is_restorable(kept, now_ms):
         raise QueueDoesNotExist()
     if kept.continued_as:
         successor = view.successor(queue_id)
         if successor is None:
-            raise QueueDoesNotExist(
-                f"Queue {kept.queue.name} was deleted after this purge; restore it first."
-            )
-        if kept.obstacle is not None:
-            raise UnsupportedOperation(kept.obstacle)
+            raise QueueDoesNotExist(obstacle(view, kept))
+        if (reason := obstacle(view, kept)) is not None:
+            raise UnsupportedOperation(reason)
         together = view.kept.together(kept)
         return Decision(set_state(together, KeptState.RESTORING).entries, successor.queue_id)
     queue = msgspec.structs.replace(kept.queue, version=kept.queue.version + 1)

@@ -44,6 +44,10 @@ class LostPlace(Exception):
     """etcd cannot say what changed since; a read can."""
 
 
+class _OnlyKept(LostPlace):
+    """The stream begins with records that this process kept while etcd was away."""
+
+
 class Restored(LostPlace):
     """Revisions do not mean what they did."""
 
@@ -144,7 +148,8 @@ class EtcdWatch:
                     if not self._report(change, on_change):
                         raise LostPlace("a change was not taken")
         except LostPlace as error:
-            self._log.warning("watch_lost_its_place", reason=str(error))
+            if not isinstance(error, _OnlyKept):
+                self._log.warning("watch_lost_its_place", reason=str(error))
             missed = await self._difference(error)
             if missed is not None:
                 self._report(missed, on_change)
@@ -197,7 +202,7 @@ class EtcdWatch:
                 if answer.created:
                     self._pause_s = _PAUSE_S
                     if self._kept is not None:
-                        raise LostPlace("what was kept is compared with etcd")
+                        raise _OnlyKept
                     await self._check_place(answer.header.revision)
                     continue
                 self._client.outage.answered(self)

@@ -61,6 +61,9 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     conflict: str = ""
     """The acknowledged Entries that only this copy has, since the others lost them: it follows and
     counts no more. Empty if there are none."""
+    clock_behind_s: int = 0
+    """Seconds by which its host's clock was behind the median of those of the hosts that ran when
+    it last tried to lead; 0 unless that was too far."""
 
 
 class ShardStatus(msgspec.Struct, frozen=True):
@@ -210,6 +213,7 @@ class StatusPage:
                     needs_checkpoint=report.needs_checkpoint,
                     damage=report.damage,
                     conflict=report.conflict,
+                    clock_behind_s=round(report.clock_behind_s),
                 )
                 for host, report in found.items()
             ],
@@ -288,8 +292,23 @@ def _of_clock(name: str, ahead_s: int) -> str:
     return f"host {name}: its clock is {abs(ahead_s)} s {way}: set it"
 
 
+def _without_leader(shard: ShardStatus) -> str:
+    line = f"shard {shard.shard} has no leader"
+    off_s = {copy.host: copy.clock_behind_s for copy in shard.replicas if copy.clock_behind_s}
+    if not off_s:
+        return line
+    clocks = ", ".join(
+        f"{host} is {abs(behind_s)} s {'behind' if behind_s > 0 else 'ahead of'} the median"
+        for host, behind_s in off_s.items()
+    )
+    return (
+        f"{line}: hosts do not lead while their clocks are so far apart ({clocks}): set the wrong "
+        "one"
+    )
+
+
 def _of_shard(shard: ShardStatus) -> list[str]:
-    lines = [] if shard.leader is not None else [f"shard {shard.shard} has no leader"]
+    lines = [] if shard.leader is not None else [_without_leader(shard)]
     for copy in shard.replicas:
         name = f"the copy of shard {shard.shard} on host {copy.host}"
         if copy.conflict:

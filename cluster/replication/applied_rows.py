@@ -171,6 +171,7 @@ class AppliedRows(FlushedRows):
             replication=self._options.replication,
             is_changing_voters=replica.is_changing_voters,
             conflict=replica.conflict,
+            clock_behind_s=replica.clocks.behind_s,
         )
 
     # -- the end -----------------------------------------------------------------------------------

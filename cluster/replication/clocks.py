@@ -18,21 +18,25 @@ class Clocks:
         self._logger = logger
         self._far: set[str] = set()
         """Peers whose clocks were found to be far from this one."""
-        self._is_off = False
+        self.behind_s = 0.0
+        """Seconds by which this clock was behind the voters' median when that was last looked at
+        and too much to lead; else 0."""
 
     def is_off(self, ahead_s: Iterable[float]) -> bool:
         """True if this clock is too far from the median of its own and those of voters that are so
         far ahead of it: then this host does not lead."""
         off_s = median([0.0, *ahead_s])
-        was_off, self._is_off = self._is_off, abs(off_s) > self._off_max_s
-        if self._is_off and not was_off:
+        was_off, is_off = bool(self.behind_s), abs(off_s) > self._off_max_s
+        self.behind_s = off_s if is_off else 0.0
+        if is_off and not was_off:
             self._logger.warning(
                 "clock_is_off",
                 behind_s=round(off_s, 1),
-                means="this host does not lead while its clock is that far from the other hosts'",
-                action="set the clock of this host",
+                means="this host does not lead while its clock is that far from the median of "
+                "those of all hosts that run",
+                action="compare the clocks of these hosts, and set the wrong one",
             )
-        return self._is_off
+        return is_off
 
     def is_near(self, ahead_s: float | None) -> bool:
         """True if a peer's clock is known not to be too far from this one."""

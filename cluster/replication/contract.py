@@ -161,3 +161,5 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     conflict: str = ""
     """The Entries of which some are committed here and not in the leader's log, empty if there are
     none: it follows and counts no more."""
+    clock_behind_s: float = 0.0
+    """See `Clocks.behind_s`."""

@@ -53,12 +53,14 @@ class Follower(Promising):
             return
         placed = self.log.place(message.previous, message.records)
         if placed is None:
-            if not self.conflict:  # else it would be sent all there is, again and again
+            if not self._has_diverged:  # else it would be sent all there is, again and again
                 self._refuse(sender)
         elif isinstance(placed, Diverged):
             self.forget_after(placed.behind, partial(self.receive, sender, message))
         else:
             self._verified = max(self._verified, placed)
+            if self._kept and self._verified >= self._kept:
+                self.keep_no_longer()
             self._told_commit = max(self._told_commit, message.commit)
             if self.log.synced_index < self._verified:
                 self.journal.sync()
@@ -104,7 +106,7 @@ class Follower(Promising):
     def _on_behind(self, sender: str, message: replica_messages.Behind) -> None:
         # A log that lost committed Entries while it ran ends before what is known to be committed.
         reached = min(self.commit, self.log.last_index)
-        if message.term != self.journal.promise.term or message.start <= reached:
+        if message.term != self.journal.promise.term or message.start <= reached or self._kept:
             return
         if not self.needs_checkpoint:
             self.logger.warning("needs_checkpoint", start=message.start, index=self.log.last_index)

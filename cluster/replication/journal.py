@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from cluster.replication.journal_files import JournalFiles
 from storage.log import LogFailed, Promise
 
@@ -43,6 +45,19 @@ class Journal(JournalFiles):
         self._promises.write(promise, partial(self._given, self._openings, promise, given))
         self._pending = promise
         return True
+
+    def keep(self, index: int) -> None:
+        """Make durable that the log is kept as it is up to `index`, or from 0 on no longer."""
+        assert self._promises is not None
+        promise = msgspec.structs.replace(self.standing, kept=index)
+        self._promises.write(promise, partial(self._kept, self._openings, index))
+
+    def _kept(self, opening: int, index: int, error: Exception | None) -> None:
+        if opening == self._openings and self.is_open:
+            if error is None:
+                self._promise = msgspec.structs.replace(self._promise, kept=index)
+            else:
+                self._on_failed(f"cannot write the promise: {error}")
 
     def _given(
         self, opening: int, promise: Promise, given: Callable[[], None], error: Exception | None

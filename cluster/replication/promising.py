@@ -66,13 +66,13 @@ class Promising(ReplicaCore):
     def give(self, voters: VoterSet, leader: str, given: Callable[[], None]) -> bool:
         """Promise the term, durably, then call `given`; False if another promise stands."""
         promise = storage_log.Promise(
-            self.replica_id, voters.term, leader, voters.voters, voters.old_voters
+            self.replica_id, voters.term, leader, voters.voters, voters.old_voters, self._kept
         )
         return self.journal.give(promise, partial(self._given, given))
 
     def _given(self, given: Callable[[], None]) -> None:
         self._verified = self._told_commit = 0
-        self.conflict = ""  # the new leader's log may be another
+        self._has_diverged = False  # the new leader's log may be another
         self.guarded(given)
 
     def _on_promise(self, sender: str, message: replica_messages.Promise) -> None:

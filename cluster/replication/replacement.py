@@ -137,7 +137,8 @@ class DamagedRows:
                 "rows_damaged", reason=reason, action="this host fetches them from another"
             )
             replica.damage = reason
-        self._replacement.begin()
+        if not replica.conflict:  # else only this host has what others would replace
+            self._replacement.begin()
 
     def no_good_copy(self, replica: Follower) -> None:
         """All other hosts were asked, and gave damaged rows."""

@@ -90,9 +90,11 @@ class ReplicaCore:
         self.damage = ""
         """The damage in the rows, empty if none is known. Until it is healed, which opens the store
         anew, this replica neither leads nor counts; its log is sound, so that it promises."""
-        self.conflict = ""
-        """The Entries of which some are committed here and not in the leader's log: what was
-        acknowledged is lost there. Empty if there are none. It follows no further then."""
+        self._kept = 0
+        """The last Entry of this log, if some are committed and not in the leaders'; else 0. Then
+        it follows no further, until a leader has them all. The promise says so, too."""
+        self._has_diverged = False
+        """True once this term's leader was found to lack what is kept."""
         self.heard_at = self.now()
         """When a leader was last heard of."""
         self.has_space = has_space
@@ -111,6 +113,8 @@ class ReplicaCore:
         """Called at the end of a recovery in place of what it was begun for."""
         self._handlers = self._reactions()
         journal.report_to(on_synced=self._synced, on_failed=self.fail)
+        if journal.promise.kept:
+            self._keep(journal.promise.kept)
 
     def _reactions(self) -> dict[type, Callable[[str, Any], None]]:
         """Handlers of the messages that are taken in every role, by type."""
@@ -132,6 +136,12 @@ class ReplicaCore:
     def is_whole(self) -> bool:
         """False while rows of another host are needed."""
         return not self.needs_checkpoint and not self.damage
+
+    @property
+    def conflict(self) -> str:
+        """The Entries of which some are committed here and not in the leader's log: what was
+        acknowledged is lost there. Empty if there are none."""
+        return f"up to {self._kept}" if self._kept else ""
 
     @property
     def replica_id(self) -> str:
@@ -209,21 +219,30 @@ class ReplicaCore:
     def forget_after(self, index: int, then: Callable[[], None]) -> None:
         """Forget the Entries behind this one, which were never committed; then go on. Committed
         ones are never forgotten, nor what follows them: an operator has to choose."""
-        if self.conflict:
-            return
-        if index >= self.commit:
+        if index >= self.commit and not self._kept:
             self._recover(then, keep=index)
-        else:
-            self.conflict = f"up to {self.log.last_index}"
-            self.logger.error(
-                "acknowledged_entries_lost",
-                entries=self.conflict,
-                means="the other hosts lost some of these Entries, which were acknowledged: the "
-                "folder of one was replaced by an older copy. Only this host has them, and it "
-                "follows and counts no more",
-                action="keep a copy of this folder (`holdfast salvage` reads its messages), then "
-                "start this host with an empty one",
-            )
+            return
+        self._has_diverged = True
+        if not self._kept:
+            self._keep(self.log.last_index)
+            self.journal.keep(self._kept)
+
+    def _keep(self, index: int) -> None:
+        self._kept = index
+        self.logger.error(
+            "acknowledged_entries_lost",
+            entries=self.conflict,
+            means="the other hosts lost some of these Entries, which were acknowledged: the "
+            "folder of one was replaced by an older copy. Only this host has them, and it "
+            "follows and counts no more",
+            action="keep a copy of this folder (`holdfast salvage` reads its messages), then "
+            "start this host with an empty one",
+        )
+
+    def keep_no_longer(self) -> None:
+        """A leader has them."""
+        self._kept = 0
+        self.journal.keep(0)
 
     def fail(self, reason: str) -> None:
         """The disk refused something: lead no longer, and open the files anew."""
@@ -267,6 +286,8 @@ class ReplicaCore:
             then = None
         self._verified = self._told_commit = 0
         self.commit_to(self.journal.committed)
+        if self.journal.promise.kept != self._kept:  # its write failed
+            self.journal.keep(self._kept)
         if then is not None:
             then()
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from typing_extensions import override
 
-from sqs_api.commands.command_options import AHEAD, Lifetime, Refused
+from sqs_api.commands.command_options import AHEAD, Failed, Lifetime, Refused
 from sqs_api.commands.operators import (
     QUEUE,
     SEQUENCES,
@@ -89,6 +89,33 @@ def browse(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) 
 
 
 @messages.command()
+@click.argument("message_id", metavar="ID")
+@asks
+def find(service: OperatorClient, *, message_id: str, as_json: bool) -> None:
+    """Find the message with this ID in whatever queue it is, without receiving it.
+
+    ID is its whole id, one it had before a redrive or an edit, or the beginning of its id. All
+    queues are searched until one has it: 100,000 messages a second and more.
+    """
+    token, scanned, unseen, found = None, 0, list[str](), list[dict[str, Any]]()
+    while not found:
+        page = service.get("messages", id=message_id, token=token)
+        token, found = page["next"], page["messages"]
+        scanned += page["scanned"]
+        unseen += page["unseen"]
+        if token is None:
+            break
+    if as_json:
+        show_json({"messages": found, "scanned": scanned, "unseen": unseen})
+    elif found:
+        show_table(("queue", *_HEAD), ((each["queue"], *_line(each)) for each in found))
+    if unseen:
+        click.echo(f"not searched, for their shards have no leader: {', '.join(unseen)}", err=True)
+    if not found:
+        raise Failed(f"none of {number(scanned)} messages has the id {message_id}")
+
+
+@messages.command()
 @QUEUE
 @click.option("--once", is_flag=True, help="The newest few only.")
 @asks
@@ -111,7 +138,7 @@ def _line(message: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(message["sequence"]),
         message["message_id"],
-        message["state"],
+        f"behind {message['waits_behind']}" if message.get("waits_behind") else message["state"],
         instant(message["sent_at_ms"]),
         number(message["receive_count"]),
         number(message["size"]),

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from sqs_api.workers.forked import Started
 
 
+_FILES = 30
+_FILES_OF_SHARD = 10
+"""About what a new folder takes: 34 files with one shard, 97 with eight."""
 _READER_S = 1.0
 """Time for a reader of standard output, before the service goes on without it."""
 
@@ -157,8 +160,24 @@ def serve_worker(pair: int, descriptors: int) -> None:
     sys.exit(run_worker(pair, descriptors))
 
 
+def _check_descriptors(settings: Settings) -> None:
+    """Let this process, and those that it starts, open as many files as they may. Raises Failed if
+    these are too few to start."""
+    from sqs_api.http.http_limits import raise_descriptor_limit
+
+    limit = raise_descriptor_limit()
+    shards = -(-shards_of(settings) // workers_there(settings))
+    needed = _FILES + _FILES_OF_SHARD * shards
+    if 0 <= limit < needed:
+        raise command_options.Failed(
+            f"this process may open {limit} files at most, and {shards} shards need {needed} to "
+            "start, and more under load: raise the limit (ulimit -Hn, LimitNOFILE of systemd)"
+        )
+
+
 def _run(settings: Settings) -> int:
     gc.disable()  # until the node is up and its start-up objects are frozen
+    _check_descriptors(settings)
     started: Sequence[Started] = ()
     if workers_there(settings) > 1:
         from sqs_api.commands.supervised import fork_processes

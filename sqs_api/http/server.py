@@ -214,7 +214,13 @@ class Server:
             client_bytes_per_s_min=settings.client_bytes_per_s_min,
         )
         if limits.connections_max < settings.connections_max:
-            self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
+            self._log.warning(
+                "few_file_descriptors",
+                connections_max=limits.connections_max,
+                means="this process may not open the files for connections_max connections of the "
+                "settings; new clients wait while so many are open",
+                action="raise the limit of open files (ulimit -Hn, LimitNOFILE of systemd)",
+            )
         proxies = TrustedProxies(settings.trusted_proxies)
         origins = AllowedOrigins(settings.browser_origins)
         if tls is not None:

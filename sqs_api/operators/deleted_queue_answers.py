@@ -55,7 +55,7 @@ class ShownQueueId(TypedDict):
 
 class RestorableQueue(ShownQueueId):
     """A deleted queue, or the messages of a purged one; `dead_letters` of them are in its
-    dead-letter queue. `obstacle` is the reason if it can never be restored. `restoring`: its
+    dead-letter queue. `obstacle` is the reason if it cannot be restored now. `restoring`: its
     messages are being put back, and these are left."""
 
     purged: bool
@@ -95,7 +95,7 @@ async def list_deleted_queues(context: OperatorContext, asked: Asked) -> list[Re
             "dead_letters": rescued,
             "deleted_at_ms": kept.deleted_at_ms,
             "restorable_until_ms": deletions.restorable_until_ms(kept),
-            "obstacle": kept.obstacle,
+            "obstacle": context.catalog.obstacle(kept),
             "restoring": kept in restoring,
         }
         for kept, messages, rescued in zip(

@@ -254,7 +254,7 @@ async def _purges(context: OperatorContext, asked: Asked, queue: QueueDefinition
             "queue_id": kept.queue.queue_id,
             "purged_at_ms": kept.deleted_at_ms,
             "restorable_until_ms": deletions.restorable_until_ms(kept),
-            "obstacle": kept.obstacle,
+            "obstacle": context.catalog.obstacle(kept),
             "restoring": kept in restoring,
             "messages": _all_of(readings.get(kept.queue.queue_id, EMPTY)),
         }

@@ -74,12 +74,15 @@ class ShownOrigin(FirstSent):
 class ShownMessage(TypedDict):
     """A message. A body is cut in lists, and null if it is masked or cannot be read; `priority` is
     null for a message without one. `cause`, `died_at_ms` and `hops` tell how it became a dead
-    letter. `origin` is null for a message that was never redriven or edited."""
+    letter. `origin` is null for a message that was never redriven or edited. `waits_behind` is the
+    sequence of the message of its group, in flight or held, before whose end no receive gets this
+    one, which is visible; null if there is none."""
 
     sequence: int
     message_id: str
     state: str
     due_ms: int
+    waits_behind: int | None
     hold: ShownHold | None
     sent_at_ms: int
     expires_at_ms: int
@@ -119,6 +122,7 @@ def shown_message(
         "message_id": stored.message_id,
         "state": found.state,
         "due_ms": found.due_ms,
+        "waits_behind": found.waits_behind,
         "hold": _hold(found.hold),
         "sent_at_ms": stored.sent_at_ms,
         "expires_at_ms": lost_at_ms(stored, queue),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cluster.tests.virtual_time import virtual
-from sqs_api.workers.keeper import Keeper
+from sqs_api.workers.keeper import Keeper, WorkerRefused
 from sqs_api.workers.pair_network import worker_name
 from sqs_api.workers.worker_process import WorkerProcess
 
@@ -24,7 +24,8 @@ class _Process:
 
     def kill(self) -> None:
         self.returncode = -9
-        self._worker.ended.set()
+        for event in (self._worker.ready, self._worker.drained, self._worker.ended):
+            event.set()
 
 
 class _Worker:
@@ -65,7 +66,7 @@ class _Workers:
 
     async def begin(self) -> list[_Worker]:
         begun = await self.keeper.begin()
-        self.keeper.keep()
+        await self.keeper.keep_once_ready(0, 1)
         return cast(list[_Worker], begun)
 
 
@@ -141,3 +142,41 @@ async def test_a_worker_that_was_long_silent_is_left_alone_when_it_is_ready(
     await asyncio.sleep(100)
 
     assert third.process.returncode is None
+
+
+@virtual
+async def test_a_first_worker_that_ends_or_hangs_at_its_start_ends_that_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while another one waits for it."""
+    for reason in ("it ends", "it hangs"):
+        workers = _Workers(monkeypatch)
+        workers.hang_at_start = True
+        _, second = await workers.keeper.begin()
+        starting = asyncio.ensure_future(workers.keeper.keep_once_ready(0, 1))
+        await asyncio.sleep(1)
+        if reason == "it ends":
+            cast(_Worker, second).process.kill()
+        with pytest.raises(WorkerRefused, match="a worker ended with status -9"):
+            await asyncio.wait_for(starting, 400)
+        assert len(workers.given) == 2
+
+
+@virtual
+async def test_other_workers_are_replaced_while_the_first_one_waits_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = _Workers(monkeypatch)
+    workers.hang_at_start = True
+    first, second = cast(list[_Worker], await workers.keeper.begin())
+    starting = asyncio.ensure_future(workers.keeper.keep_once_ready(0))
+    await asyncio.sleep(1)
+    second.process.kill()
+    await asyncio.sleep(1)
+    assert [number for number, _ in workers.given] == [0, 1, 1]
+
+    first.ready.set()
+    await starting
+    first.process.kill()
+    await asyncio.sleep(1)
+    assert [number for number, _ in workers.given] == [0, 1, 1, 0]

@@ -163,6 +163,18 @@ async def test_messages_are_browsed_and_shown_without_control_characters(served:
     assert "source_arn" in shown.out
 
 
+async def test_a_message_is_found_in_whatever_queue_it_is(served: Served) -> None:
+    (second,) = (await told(served, "messages", "browse", "dead", "--text", "RED"))["messages"]
+    found = await say(served, "messages", "find", second["message_id"])
+    as_json = await told(served, "messages", "find", second["message_id"])
+    nowhere = await say(served, "messages", "find", "00000000-0")
+
+    assert found.out.splitlines()[1].split()[:3] == ["dead", "2", second["message_id"]]
+    assert as_json["messages"] == [second | {"queue": "dead"}]
+    assert (nowhere.status, nowhere.out) == (1, "")
+    assert nowhere.err == "none of 3 messages has the id 00000000-0"
+
+
 async def test_json_has_nothing_that_a_terminal_acts_on(served: Served) -> None:
     body = "\x9b31m\x7f\u202e\u2028é"
     await served.call("SendMessage", QueueUrl="dead", MessageBody=body)

@@ -116,6 +116,29 @@ async def test_what_is_left_of_a_purge_that_comes_back_is_counted(data: Path) ->
     assert again.json["error"] == "The messages of queue dead come back already."
 
 
+async def test_a_purge_that_comes_back_waits_for_its_queue_that_is_deleted(data: Path) -> None:
+    """It comes back again with the queue."""
+    async with serving(data) as served:
+        await make_dead_letters(served, "a", "b")
+        await served.call("ReceiveMessage", QueueUrl="dead", VisibilityTimeout=600)
+        operators = Operators(served)
+        await operators.done("queues/dead/purge", {"confirm": "dead"})
+        (purge,) = (await operators.seen("queues/dead"))["purges"]
+        wanted = {"queue_id": purge["queue_id"]}
+        await operators.done("deleted-queues/restore", wanted)
+        await served.call("DeleteQueue", QueueUrl="dead")
+        waiting, deleted = await operators.seen("deleted-queues")
+        refused = await operators.post("deleted-queues/restore", wanted)
+        await operators.done("deleted-queues/restore", {"queue_id": deleted["queue_id"]})
+        (back,) = await operators.seen("deleted-queues")
+
+    reason = "Queue dead was deleted after this purge; restore it first."
+    assert (waiting["restoring"], waiting["messages"]) == (True, 1)
+    assert waiting["obstacle"] == refused.json["error"] == reason
+    assert (deleted["restoring"], deleted["messages"], deleted["obstacle"]) == (False, 1, None)
+    assert back == {**waiting, "obstacle": None}
+
+
 async def test_a_purge_is_taken_back_by_those_who_may_restore_queues(data: Path) -> None:
     purges = ("sqs:PurgeQueue", "holdfast:GetQueue")
     keys = add_users(

@@ -254,6 +254,25 @@ async def test_fifo_messages_keep_their_rules(operators: Operators) -> None:
     assert (found["group_id"], found["deduplication_id"]) == ("g", "d")
 
 
+async def test_a_message_says_behind_which_one_of_its_group_it_waits(operators: Operators) -> None:
+    attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+    await operators.served.call("CreateQueue", QueueName="q.fifo", Attributes=attributes)
+    for body, group in ("a", "g"), ("b", "g"), ("c", "other"), ("d", "g"):
+        await operators.done("queues/q.fifo/messages", {"body": body, "group_id": group})
+    await operators.served.call("ReceiveMessage", QueueUrl="q.fifo")
+
+    found = (await operators.seen("queues/q.fifo/messages"))["messages"]
+    assert [(each["body"], each["state"], each["waits_behind"]) for each in found] == [
+        ("a", "in flight", None),
+        ("b", "visible", 1),
+        ("c", "visible", None),
+        ("d", "visible", 1),
+    ]
+    assert (await operators.seen("queues/q.fifo/messages/4"))["waits_behind"] == 1
+    searched = await operators.seen("queues/q.fifo/messages", id=found[1]["message_id"])
+    assert [each["waits_behind"] for each in searched["messages"]] == [1]
+
+
 async def test_an_edited_copy_is_sent_beside_or_instead(operators: Operators) -> None:
     await operators.served.call("CreateQueue", QueueName="to")
     await operators.served.send("a", "b")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -37,7 +37,7 @@ class WorkerRefused(Exception):
 
 
 class Keeper:
-    """`begin`, `keep`; `stop`."""
+    """`begin`, `keep_once_ready`; `stop`."""
 
     def __init__(
         self,
@@ -72,12 +72,28 @@ class Keeper:
             self._put(worker, number)
         return begun
 
-    def keep(self) -> None:
-        """Replace workers that end, from now on."""
-        self._keeping = [
-            asyncio.create_task(self._keep(number, worker))
-            for number, worker in self._workers.items()
+    async def keep_once_ready(self, *numbers: int) -> None:
+        """Replace workers that end: these once they answer requests, all others from now on. Raises
+        WorkerRefused as soon as one of these ends before, or stands still."""
+        self._keep_these(self._workers.keys() - {*numbers})
+        await asyncio.gather(*map(self._first_ready, numbers))
+        self._keep_these(numbers)
+
+    def _keep_these(self, numbers: Iterable[int]) -> None:
+        self._keeping += [
+            asyncio.create_task(self._keep(number, self._workers[number])) for number in numbers
         ]
+
+    async def _first_ready(self, number: int) -> None:
+        worker = self._workers[number]
+        watching = asyncio.create_task(self._watch(number, worker))
+        try:
+            await worker.ready.wait()
+        finally:
+            watching.cancel()
+        if worker.ended.is_set() or worker.process.returncode is not None:
+            status = worker.process.returncode
+            raise WorkerRefused(worker.refusal or f"a worker ended with status {status}")
 
     def pass_on(self, source: str, target: str, kind: SocketKind, end: socket.socket) -> None:
         """See `PassOn`."""
@@ -194,11 +210,3 @@ class Keeper:
         for process in await asyncio.gather(*unused, return_exceptions=True):
             if isinstance(process, WorkerProcess) and not process.ended.is_set():
                 await process.end(0.0)
-
-
-async def first_ready(worker: WorkerProcess) -> None:
-    """Wait until a first worker answers requests. Raises WorkerRefused."""
-    await worker.ready.wait()
-    if worker.ended.is_set() or worker.process.returncode is not None:
-        status = worker.process.returncode
-        raise WorkerRefused(worker.refusal or f"a worker ended with status {status}")

@@ -18,7 +18,7 @@ from sqs_api.http.server import LOCAL_HOST, address_of
 from sqs_api.settings.config import Settings
 from sqs_api.workers.conversation import StartMember
 from sqs_api.workers.given_settings import encoded_settings
-from sqs_api.workers.keeper import Keeper, first_ready
+from sqs_api.workers.keeper import Keeper
 from sqs_api.workers.member_workers import folder_of, settings_of_worker
 from sqs_api.workers.supervisor import Listening, close, former_ended, shared
 from sqs_api.workers.worker_process import Served, WorkerProcess
@@ -67,9 +67,8 @@ class MemberSupervisor:
     async def start(self) -> str:
         """Start the workers, and return once the first one answers: the others may wait for those
         of other hosts. Returns the address. Raises WorkerRefused, OSError."""
-        first, *_ = await self._keeper.begin()
-        await first_ready(first)
-        self._keeper.keep()
+        await self._keeper.begin()
+        await self._keeper.keep_once_ready(0)
         return self._listening.address
 
     def _give(self, worker: WorkerProcess, number: int) -> None:

@@ -37,7 +37,7 @@ from sqs_api.settings.reserve import check_folders
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.workers.conversation import Start
 from sqs_api.workers.given_settings import encoded_settings, settings_of_each
-from sqs_api.workers.keeper import Keeper, first_ready
+from sqs_api.workers.keeper import Keeper
 from sqs_api.workers.pair_network import worker_name
 from sqs_api.workers.worker_process import Served, WorkerProcess
 from storage.engines.in_use import refuse_if_in_use
@@ -187,10 +187,7 @@ class Supervisor:
         """Start the workers. Returns the address, and the access key of a first start. Raises
         WorkerRefused, OSError."""
         begun = await self._keeper.begin()
-        await asyncio.gather(*(worker.ready.wait() for worker in begun))
-        for worker in begun:
-            await first_ready(worker)
-        self._keeper.keep()
+        await self._keeper.keep_once_ready(*range(len(begun)))
         key = await self._make_first_key()
         self._leave_note()
         return self._listening.address, key

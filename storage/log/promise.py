@@ -45,6 +45,8 @@ class Promise(msgspec.Struct, frozen=True, array_like=True):
     """Names of hosts by replica id: who counts in this term."""
     old_voters: tuple[str, ...] = ()
     """The ids of the set before, until the term's leader has committed an Entry."""
+    kept: int = 0
+    """The log's last Entry, if the leaders lost committed ones that it has; else 0."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

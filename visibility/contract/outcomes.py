@@ -23,6 +23,9 @@ class Browsed(msgspec.Struct, frozen=True):
     due_ms: int
     """End of its delay or lease, or the instant at which it is deleted; 0 if there is none."""
     hold: Hold | None = None
+    waits_behind: int | None = None
+    """Sequence of the first message of its group that is in flight or held, if it is visible and no
+    receive gets it before that one is settled. A version before has None."""
 
 
 class BrowsedPage(msgspec.Struct, frozen=True):

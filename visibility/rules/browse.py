@@ -11,7 +11,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Browsed, BrowsedPage
-from visibility.contract.stored_message import StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.failure_pages import FailureWalk
 from visibility.rules.hold_messages import held_leases, needs_release
@@ -125,7 +125,8 @@ def _present(
         spans=queue.spans,
     )
     order = order_of(definition.settings)
-    found = [_as_present(shard, order, queue, *each) for each in page.messages]
+    blocking = _Blocking(order, queue)
+    found = [_as_present(shard, blocking, queue, *each) for each in page.messages]
     token = (0, page.next_sequence - 1) if page.next_sequence is not None else None
     return BrowsedPage(found, token, queue.next_sequence - 1, len(found))
 
@@ -140,13 +141,14 @@ def _searched(
 ) -> BrowsedPage:
     """The same, of those that match. An id is in a message's row as it is written, so others need
     not be decoded; of a failure, notes tell where its messages may be."""
-    order, part = order_of(definition.settings), (wanted.message_id or "").encode()
+    blocking = _Blocking(order_of(definition.settings), queue)
+    part = (wanted.message_id or "").encode()
     first, end = max(first, queue.floor), queue.next_sequence - 1
     until = max(end + 1, first)
     if wanted.failure is not None:
         walk = FailureWalk(shard, queue, wanted.failure, Walked())
         page = walk.page(first, until, messages=_OPENED_MAX, size=SEARCHED_BYTES)
-        shown = [_as_present(shard, order, queue, *each) for each in page.messages]
+        shown = [_as_present(shard, blocking, queue, *each) for each in page.messages]
         matching = [each for each in shown if is_wanted(wanted, each)]
         cursor = page.cursor if len(matching) <= limit else matching[limit].sequence
         token = (0, cursor - 1) if cursor < until else None
@@ -161,7 +163,7 @@ def _searched(
         cost += 1
         if message is not None:
             cost += _DECODED_AS - 1
-            each = _as_present(shard, order, queue, sequence, message)
+            each = _as_present(shard, blocking, queue, sequence, message)
             if is_wanted(wanted, each):
                 found.append(each)
     return BrowsedPage(found, None, end, looked_at)
@@ -174,20 +176,41 @@ def is_wanted(wanted: MessageFilter, found: Browsed) -> bool:
     return matches_outside(wanted, message, received)
 
 
+class _Blocking:
+    """The messages of their groups behind which those of one page wait."""
+
+    def __init__(self, order: Order, queue: QueueState) -> None:
+        self.order = order
+        self._queue = queue
+        self._first: dict[bytes, int] = {}
+        """Of each group, as looked up: the first in flight, or 0."""
+
+    def visible(self, sequence: int, message: StoredMessage, lease: Lease | None) -> Browsed:
+        """A message that is neither in flight nor held."""
+        group = message.group
+        if not self.order.locks_groups:
+            return Browsed(sequence, "visible", message, lease, 0)
+        if group not in self._first:
+            self._first[group] = min(self._queue.in_flight_by_group.get(group, ()), default=0)
+        first = self._first[group]
+        behind = first if 0 < first < sequence else None
+        return Browsed(sequence, "visible", message, lease, 0, waits_behind=behind)
+
+
 def _as_present(
-    shard: ShardState, order: Order, queue: QueueState, sequence: int, message: StoredMessage
+    shard: ShardState, blocking: _Blocking, queue: QueueState, sequence: int, message: StoredMessage
 ) -> Browsed:
     entry = queue.entries.get(sequence)
     if entry is None:
-        lease = order.history_of(shard.rows, queue, sequence, message)
-        return Browsed(sequence, "visible", message, lease, 0)
+        lease = blocking.order.history_of(shard.rows, queue, sequence, message)
+        return blocking.visible(sequence, message, lease)
     if entry.lease.is_held and sequence in queue.holds:
         return _as_held(queue, sequence, message)
     if entry.hidden:
         is_endless = entry.lease.is_taken or entry.lease.is_prepared
         due_ms = 0 if is_endless else entry.lease.receivable_at_ms
         return Browsed(sequence, "in flight", message, entry.lease, due_ms)
-    return Browsed(sequence, "visible", message, entry.lease, 0)
+    return blocking.visible(sequence, message, entry.lease)
 
 
 OPERATIONS: Operations = {BrowseMessages: OperationKind(decide_browse_messages, BrowsedPage)}

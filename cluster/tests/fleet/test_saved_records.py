@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from auth.envelope import BUILT_IN_KEY
 from cluster.clock import SystemEntropy
@@ -114,9 +115,11 @@ async def test_records_are_read_from_the_table_and_watched_from_there(tmp_path: 
         heard.update(change.records)
 
     unreachable.back()
-    await part.watch(found, hear)
-    await asyncio.sleep(1)
+    with capture_logs() as logs:
+        await part.watch(found, hear)
+        await asyncio.sleep(1)
     assert heard == {"1": b"later", "2": None, "3": b"three"}
+    assert not [line for line in logs if line["log_level"] == "warning"], "nothing is amiss"
     assert isinstance(await other.commit(Transaction({}, {})), Done), "etcd was heard"
     await again.save()
     third = saved(Silent(root), tmp_path).below(A)

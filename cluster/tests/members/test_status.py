@@ -79,6 +79,16 @@ def _copies(**changes: object) -> ClusterStatus:
     return replace(WELL, shards=[replace(shard, replicas=copies)])
 
 
+def _no_leader(**behind_s: int) -> ClusterStatus:
+    (shard,) = WELL.shards
+    copies = [
+        replace(copy, clock_behind_s=behind_s[copy.host])
+        for copy in shard.replicas
+        if copy.host in behind_s
+    ]
+    return replace(WELL, shards=[replace(shard, leader=None, replicas=copies)])
+
+
 def _etcd(*members: EtcdStatus) -> ClusterStatus:
     return replace(WELL, etcd=[*members, *WELL.etcd[len(members) :]])
 
@@ -126,6 +136,12 @@ FIRST, _, _ = WELL.etcd
         (_zones("one", "", "two"), "the zone of b is not set, that of others is"),
         (_clock(600), "host c: its clock is 600 s ahead: set it"),
         (_clock(-86_400), "host c: its clock is 86400 s behind: set it"),
+        (_no_leader(b=0, c=0), "shard 0 has no leader"),
+        (
+            _no_leader(b=13, c=-13),
+            "shard 0 has no leader: hosts do not lead while their clocks are so far apart (b is 13 "
+            "s behind the median, c is 13 s ahead of the median): set the wrong one",
+        ),
         (_copies(is_voter=False), "the copy of shard 0 on host c does not count yet"),
         (_copies(behind=1001), "the copy of shard 0 on host c is 1001 entries behind"),
         (

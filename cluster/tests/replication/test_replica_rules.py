@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -14,8 +15,10 @@ from cluster.replication.replica_messages import Append, Heartbeat, Message
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication.host import Host
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged
+from storage.log import Position
 from storage.log.entry import read_entry
 from storage.log.promise import FIRST_SLOT_AT, PROMISE_FILE, PROMISE_SLOT_BYTES, PromiseFile
+from storage.tests.simulated_disk import SimulatedDisk
 
 
 @staged
@@ -341,7 +344,17 @@ def test_entries_that_only_one_host_still_has_are_named_and_kept(later: int) -> 
     staged(partial(_lost_by_a_copy, later=later))()
 
 
-async def _lost_by_a_copy(stage: Stage, later: int) -> None:
+class Lost(NamedTuple):
+    """A host with Entries that the others lost."""
+
+    host: Host
+    leader: Host
+    before: dict[Host, tuple[SimulatedDisk, Position]]
+    """Disks and rows of the others before they lost them."""
+
+
+async def _one_host_with_entries_that_the_others_lost(stage: Stage, later: int = 2) -> Lost:
+    """The host is down then, and a leader goes on without them."""
     a = await stage.leader()
     b, c = stage.others(a)
     await stage.settled()
@@ -351,12 +364,18 @@ async def _lost_by_a_copy(stage: Stage, later: int) -> None:
     await stage.until(lambda: b.applied == a.applied)
     a.crash(is_power_loss=False)
     b.crash(is_power_loss=False)
+    before = {host: (host.disk.copied(), host.flushed) for host in (b, c)}
     b.disk.put_back(copy)
     b.flushed = flushed
     b.start()
     stage.heal()
     other = await stage.leader()
     await stage.sent(other, later)
+    return Lost(a, other, before)
+
+
+async def _lost_by_a_copy(stage: Stage, later: int) -> None:
+    a, other, _ = await _one_host_with_entries_that_the_others_lost(stage, later)
     last = last_index(other)
     shipped: list[int] = []
 
@@ -390,6 +409,58 @@ async def _lost_by_a_copy(stage: Stage, later: int) -> None:
     await stage.settled()
     assert last_index(a) > last
     stage.record.findings.clear()  # they name what was lost
+
+
+@staged
+async def test_entries_that_only_one_host_has_outlive_its_restart_and_the_others_logs(
+    stage: Stage,
+) -> None:
+    """No checkpoint replaces them, in whatever term."""
+    a, other, _ = await _one_host_with_entries_that_the_others_lost(stage)
+    a.start()
+    await stage.until(lambda: a.replica is not None and bool(a.replica.conflict))
+    last = last_index(a)
+    a.crash(is_power_loss=True)
+    assert other.replica is not None
+    while other.replica.log.start.index <= last:
+        await stage.sent(other, 5)
+    with capture_logs() as logs:
+        a.start()
+        await asyncio.sleep(10)
+        other.crash(is_power_loss=False)
+        other.start()
+        await asyncio.sleep(10)
+
+    assert a.replica is not None
+    assert (last_index(a), a.replica.conflict) == (last, f"up to {last}")
+    assert stage.checkpoints == 0
+    assert "acknowledged_entries_lost" in [line["event"] for line in logs]
+    stage.record.findings.clear()  # they name what was lost
+
+
+@staged
+async def test_entries_that_a_leader_has_again_are_no_longer_kept_from_it(stage: Stage) -> None:
+    """The folders that had them were found, and put back."""
+    a, _, before = await _one_host_with_entries_that_the_others_lost(stage)
+    stage.record.findings.clear()  # they name what was lost
+    a.start()
+    await stage.until(lambda: a.replica is not None and bool(a.replica.conflict))
+    last = last_index(a)
+    for host, (disk, flushed) in before.items():
+        host.crash(is_power_loss=False)
+        host.disk.put_back(disk)
+        host.flushed = flushed
+    for host in before:
+        host.start()
+    await stage.settled()
+
+    assert a.replica is not None
+    assert (last_index(a) > last, a.replica.conflict) == (True, "")
+    a.crash(is_power_loss=True)
+    a.start()
+    assert a.replica is not None
+    assert not a.replica.conflict
+    stage.record.findings.clear()
 
 
 @staged

@@ -53,6 +53,28 @@ async def test_a_host_says_once_why_it_does_not_lead(stage: Stage) -> None:
 
 
 @staged
+async def test_of_two_hosts_with_different_clocks_none_leads_and_both_say_so(stage: Stage) -> None:
+    """A third one is down: nobody can tell which clock is wrong."""
+    leader = await stage.leader()
+    wrong, down = stage.others(leader)
+    with capture_logs() as logs:
+        down.crash(is_power_loss=True)
+        wrong.ahead_s = 30.0
+        await asyncio.sleep(30)
+
+    assert not any(host.serves for host in stage.hosts.values())
+    told = {line["replica"] for line in logs if line["event"] == "clock_is_off"}
+    assert told == {leader.name, wrong.name}
+    assert leader.replica is not None
+    assert wrong.replica is not None
+    assert leader.replica.clocks.behind_s == pytest.approx(15, abs=0.1)
+    assert wrong.replica.clocks.behind_s == pytest.approx(-15, abs=0.1)
+
+    wrong.ahead_s = 0.0
+    assert (await stage.leader()).replica.clocks.behind_s == 0  # type: ignore[union-attr]
+
+
+@staged
 async def test_the_clock_of_a_voter_that_died_keeps_no_leader(stage: Stage) -> None:
     leader = await stage.leader()
     await stage.sent(leader)

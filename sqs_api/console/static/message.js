@@ -114,7 +114,8 @@ function properties(queue, message, filter) {
     ["Message id", message.message_id],
     ["Earlier ids", message.origin?.earlier_ids.join(", ")],
     ["First sent", time(message.origin?.sent_at_ms)],
-    ["State", [message.state, message.due_ms > 0 && [", until ", time(message.due_ms)]]],
+    ["State", [message.state, message.due_ms > 0 && [", until ", time(message.due_ms)],
+      message.waits_behind && [", ", ...behind(queue.name, message.waits_behind)]]],
     ["Owner", message.hold?.owner],
     ["Reference", message.hold?.reference],
     ["Held since", time(message.hold?.since_ms)],
@@ -134,6 +135,11 @@ function properties(queue, message, filter) {
     ["Sender", message.sender_id],
     ["Trace header", message.trace_header],
   ];
+}
+
+/** Behind which message of its group one waits. */
+export function behind(name, sequence) {
+  return ["waits behind ", link(String(sequence), `#/queues/${name}/messages/${sequence}`, { title: "of its group, in flight or held" })];
 }
 
 /** The receives, with those before a redrive or an edit. */

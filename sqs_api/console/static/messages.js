@@ -14,6 +14,7 @@ import { bytes, causeText, count } from "./format.js";
 import { markedValue, preview } from "./hits.js";
 import { MatchCount } from "./match_count.js";
 import { Matching } from "./matching.js";
+import { behind } from "./message.js";
 import { needed, resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
 
@@ -35,6 +36,10 @@ function shortId(id) {
 function holdText({ state, hold }) {
   if (state !== "held") return null;
   return el("div", { class: "hint" }, [hold.owner, hold.reference].filter(Boolean).join(": "));
+}
+
+function behindText({ name }, { waits_behind: sequence }) {
+  return sequence && el("div", { class: "hint" }, ...behind(name, sequence));
 }
 
 export async function showMessages(screen) {
@@ -204,7 +209,7 @@ export async function showMessages(screen) {
         onfocus: () => beside.open && beside.show(place), // `j` and `k` turn the pages
       }),
       [el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
-        holdText(message), asked.group && !queue.fifo && message.group_id && el("div", { class: "hint" }, markedValue(asked, "group", message.group_id)),
+        holdText(message), behindText(queue, message), asked.group && !queue.fifo && message.group_id && el("div", { class: "hint" }, markedValue(asked, "group", message.group_id)),
         message.cause && el("span", { class: "hint", title: message.cause }, ` ${causeText(message.cause)}`)],
       time(message.sent_at_ms),
       count(message.receive_count),

@@ -1,7 +1,9 @@
 // The command palette: queues, screens, and what can be done on this screen, by a few letters.
 
+import { addressOf } from "./address.js";
 import { caller, get, latest } from "./api.js";
 import { el, fill } from "./dom.js";
+import { count } from "./format.js";
 
 const SHOWN_MAX = 12;
 const PAUSE_MS = 150;
@@ -13,7 +15,7 @@ const OF_QUEUE = [
   ["Redrive", "/redrive", "holdfast:RedriveMessages"],
 ];
 
-/** @typedef {{text: string, kind: string, run: () => void}} Entry */
+/** One that `stays` runs while the palette is open. @typedef {{text: string, kind: string, run: () => void, stays?: boolean}} Entry */
 
 /** Those with each word in their text; first those that begin with the first. @returns {Entry[]} */
 export function matching(/** @type {Entry[]} */ entries, /** @type {string} */ typed) {
@@ -44,6 +46,7 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
   /** @type {Entry[]} */
   let shown = [];
   let at = 0;
+  let said = "";
   const input = el("input", { type: "text", role: "combobox", "aria-controls": "entries", "aria-expanded": "true",
     "aria-label": "Go to, or do", "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false",
     placeholder: "A queue, a screen, or what to do here", oninput: changed, onkeydown: key });
@@ -58,15 +61,49 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
 
   function choose(/** @type {Entry | undefined} */ entry) {
     if (!entry) return;
-    dialog.close();
+    if (!entry.stays) dialog.close();
     entry.run();
   }
 
+  /** Look in all queues, and go to the message. */
+  async function find(/** @type {string} */ id) {
+    const mine = newest();
+    let scanned = 0;
+    /** @type {string[]} */
+    const unseen = [];
+    /** @type {string | null} */
+    let token = "";
+    try {
+      while (token !== null) {
+        say(`Looked at ${count(scanned)} messages …`);
+        const page = await get("messages", { id, token }, mine);
+        scanned += page.scanned;
+        unseen.push(...page.unseen);
+        const [message] = page.messages;
+        if (message) {
+          dialog.close();
+          to(addressOf(`/queues/${message.queue}/messages/${message.sequence}`, { due_ms: message.state === "delayed" ? String(message.due_ms) : "" }));
+          return;
+        }
+        token = page.next;
+      }
+      say(`None of ${count(scanned)} messages has this id.${unseen.length > 0 ? ` Not searched, for their shards have no leader: ${unseen.join(", ")}.` : ""}`);
+    } catch (error) {
+      if (!mine.aborted) say(error.message);
+    }
+  }
+
+  function say(/** @type {string} */ text) {
+    said = text;
+    show();
+  }
+
   function show() {
-    shown = matching([...here, ...queues], input.value);
+    const typed = input.value.trim();
+    shown = MESSAGE_ID.test(typed) && !said ? [{ text: `Find message ${typed}`, kind: "all queues", run: () => find(typed), stays: true }]
+      : matching([...here, ...queues], input.value);
     at = Math.max(0, Math.min(at, shown.length - 1));
-    fill(list, shown.length === 0 && el("li", { role: "option", "aria-disabled": "true" }, MESSAGE_ID.test(input.value.trim())
-      ? "A message is found in its queue: filter the queue's messages by this id." : "Nothing has this name."),
+    fill(list, shown.length === 0 && el("li", { role: "option", "aria-disabled": "true" }, said || "Nothing has this name."),
       shown.map((entry, index) => el("li", { id: `entry-${index}`, role: "option", "aria-selected": String(index === at),
         onclick: () => choose(entry) }, el("span", {}, entry.text), el("span", { class: "hint" }, entry.kind))));
     input.setAttribute("aria-activedescendant", shown.length ? `entry-${at}` : "");
@@ -75,6 +112,7 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
 
   async function changed() {
     at = 0;
+    said = "";
     show();
     const mine = newest();
     const [search = ""] = input.value.trim().split(/\s+/);

@@ -18,7 +18,7 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
     show: (queues) => queues.length > 0 && [
       el("h2", {}, "Recently deleted"),
       table(COLUMNS, queues.map(deletedRow), "Recently deleted"),
-      queues.some(({ restoring }) => restoring)
+      queues.some(({ restoring, obstacle }) => restoring && !obstacle)
         && el("p", { class: "hint" }, "Messages in flight come back when their visibility timeout ends."),
       may.includes("holdfast:RestoreQueue") && queues.some(({ restoring }) => !restoring)
         && command(...new Set(queues.filter(({ restoring }) => !restoring).map(({ name }) => commands.restoreQueue(name)))),
@@ -41,8 +41,8 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
   }
 
   function timeLeft({ restoring, obstacle, restorable_until_ms: until }) {
-    if (restoring) return "coming back";
-    return obstacle ? "none" : span((until - nowMs()) / 1000);
+    if (restoring) return obstacle ? "coming back with its queue" : "coming back";
+    return span((until - nowMs()) / 1000);
   }
 
   async function restore({ queue_id: id, name, dead_letters: left }) {
