@@ -37,6 +37,7 @@ from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.cluster_metrics import UnheardShards
+from sqs_api.admin.cluster_pages import ClusterPages, OfGateway
 from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
@@ -173,6 +174,7 @@ class GatewayHost(NamedTuple):
     def feature(self) -> Feature:
         """Repeated work."""
         return Feature(
+            parts={ClusterPages: OfGateway()},
             metrics=(UnheardShards(self.unheard),),
             periodic=(
                 Every(_HEAR_S, self.hear_shards, first_s=1.0),
