@@ -5,7 +5,7 @@ The answer of a cluster is made up here: `test_cluster.py` has real ones, and as
 
 from __future__ import annotations
 
-import json
+import re
 from typing import Any
 
 import pytest
@@ -48,13 +48,14 @@ CLUSTER = {
     "etcd": [],
     "problems": ["Host c is away."],
     "formats": 4,
+    "number": 2,
 }
+API = re.compile("/api/cluster([?].*)?$")
 
 
 def test_who_leads_and_who_lags_is_drawn(browser: Any, opened: NodeProcess) -> None:
     tab = tab_of(browser, opened, "/queues")
-    answer = json.dumps(CLUSTER)
-    tab.page.route("**/api/cluster", lambda route: route.fulfill(json=json.loads(answer)))
+    tab.page.route(API, lambda route: route.fulfill(json=CLUSTER))
     tab.go("/hosts")
     drawn = tab.page.get_by_role("region", name="Who leads and who follows")
     rows = drawn.locator("tbody tr")
@@ -69,4 +70,29 @@ def test_who_leads_and_who_lags_is_drawn(browser: Any, opened: NodeProcess) -> N
         expect(rows.nth(at).locator("th, td")).to_have_text(cells)
     expect(drawn.get_by_role("columnheader")).to_have_text(["Shard", "a", "b, drained", "c"])
     tab.check_looks()
+    assert tab.faults == []
+
+
+def test_the_screen_stays_with_the_cluster_that_it_shows(browser: Any, opened: NodeProcess) -> None:
+    """A balancer sends each question to another host, of another cluster, too."""
+    tab = tab_of(browser, opened, "/queues")
+    tab.page.route(API, lambda route: route.fulfill(json=CLUSTER))
+    tab.go("/hosts")
+    tab.see("shop, number 2")
+    tab.page.wait_for_function("location.hash === '#/hosts?cluster=2'")
+    with tab.page.expect_request(lambda each: each.url.endswith("/api/cluster?cluster=2")):
+        tab.page.reload()
+    tab.see("shop, number 2")
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("place", ["/hosts", "/fleet"])
+def test_a_gateway_is_not_taken_for_a_single_host(
+    browser: Any, opened: NodeProcess, place: str
+) -> None:
+    tab = tab_of(browser, opened, "/queues")
+    tab.page.route(API, lambda route: route.fulfill(json={"cluster": None, "is_gateway": True}))
+    tab.go(place)
+    tab.see("This is a gateway")
+    expect(tab.page.get_by_text("single host")).to_have_count(0)
     assert tab.faults == []

@@ -76,6 +76,27 @@ def test_every_host_serves_the_queues_of_all_clusters(fleet: FleetProcess) -> No
     assert [each["name"] for each in fleet.status("a")["gateways"]] == [GATEWAY]
 
 
+def test_any_host_shows_and_drains_the_hosts_of_all_clusters(fleet: FleetProcess) -> None:
+    def said(name: str, page: str, given: dict[str, Any] | None = None) -> Any:
+        status, answer = ask(fleet.parts.cluster().hosts[name], fleet.credentials, page, given)
+        return answer if status == 200 else status
+
+    def drained() -> list[str]:
+        hosts = said("d", "api/cluster")["hosts"]
+        return [each["name"] for each in hosts if each["is_drained"]]
+
+    seen = said("a", "api/cluster?cluster=2")
+    assert (seen["number"], [each["name"] for each in seen["hosts"]]) == (2, [*SECOND])
+    assert seen["host"] in SECOND
+    assert said("a", "api/cluster?cluster=3") == 404
+    assert said(GATEWAY, "api/cluster") == {"cluster": None, "is_gateway": True}
+
+    assert said("a", "api/cluster/drain", {"host": "e", "drained": True}) != 400
+    eventually(lambda: drained() == ["e"])
+    said("a", "api/cluster/drain", {"host": "e", "drained": False})
+    eventually(lambda: drained() == [])
+
+
 def test_dead_letters_and_redrives_go_between_clusters(fleet: FleetProcess) -> None:
     gateway, host = fleet.client(GATEWAY), fleet.client("e")
     for number in range(8):

@@ -134,12 +134,13 @@ class ClusterHost(NamedTuple):
             joined.own_leaders,
             stores.reports,
             joined.root.members,
+            joined.member.number,
         )
+        pages = ClusterPages(status, joined.members, joined.root, joined.fleet, self.questions)
+        pages.serve()
         return Feature(
             parts={
-                ClusterPages: ClusterPages(
-                    status, joined.members, joined.root, joined.member.number
-                ),
+                ClusterPages: pages,
                 FleetPages: self.fleet_pages(),
                 SharedRoutes: SharedRoutes(
                     self.questions,

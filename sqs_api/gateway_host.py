@@ -32,6 +32,7 @@ from cluster.peers.transport import Transport
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.cluster_metrics import UnheardShards
+from sqs_api.admin.cluster_pages import ClusterPages, OfGateway
 from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
@@ -132,6 +133,7 @@ class GatewayHost(NamedTuple):
     def feature(self) -> Feature:
         """Repeated work."""
         return Feature(
+            parts={ClusterPages: OfGateway()},
             metrics=(UnheardShards(self.others.unheard),),
             periodic=(
                 Every(HEAR_S, self.others.hear, first_s=1.0),

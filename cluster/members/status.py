@@ -109,6 +109,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     """Reasons why the cluster needs an operator, one line each; see `problems_of`."""
     formats: int = OLDEST_FORMAT
     """The newest that leaders write."""
+    number: int = 1
+    """That of the cluster in its fleet."""
 
 
 Reports = dict[int, ReplicaReport]
@@ -126,9 +128,11 @@ class StatusPage:
         leaders: LeaderView,
         own: Callable[[], Reports],
         etcd: Callable[[float], Awaitable[list[MemberState]]],
+        number: int = 1,
     ) -> None:
         """`own` reports the copies of this host, `etcd` the members of etcd within seconds."""
         self._etcd = etcd
+        self._number = number
         self._cluster = cluster
         self._transport = transport
         self._membership = membership
@@ -188,6 +192,7 @@ class StatusPage:
             etcd=[_etcd_status(member) for member in etcd],
             problems=[],
             formats=members.formats,
+            number=self._number,
         )
         return msgspec.structs.replace(status, problems=problems_of(status))
 

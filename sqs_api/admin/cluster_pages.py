@@ -1,21 +1,24 @@
 """Answers about the cluster: its hosts and shards, see `cluster/members/status.py`; drain, remove,
 and the formats that all hosts read.
 
-A host that is removed stops, and each shard drops its copy from those that count.
+A host that is removed stops, and each shard drops its copy from those that count. In a fleet any
+host shows, and drains hosts of, all clusters: a balancer may send each request to another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import NamedTuple, TypedDict, TypeVar
+from typing import Annotated, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
 from cluster.coordination.coordination import Coordination
 from cluster.fleet.fleet_operations import Root, set_host_drained
+from cluster.fleet.fleet_view import FleetView
 from cluster.members.member_operations import raise_formats, remove
 from cluster.members.member_records import MembershipRefused
 from cluster.members.status import ClusterStatus, StatusPage
+from cluster.peers.questions import Question, Questions, Said
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
     DRAIN_HOST,
@@ -28,18 +31,56 @@ from sqs_api.admin.routes import (
 from visibility.contract.errors import InvalidParameterValue
 
 Pages = TypeVar("Pages")
+_ACTION = "holdfast:ShowCluster"
+_WAIT_S = 4.0
+"""Longer than a host waits for the others and for etcd."""
 
 
 class ClusterPages(NamedTuple):
-    """The part that answers; a single host has none."""
+    """The part that answers; a single host and a gateway have none."""
 
     status: StatusPage
     members: Coordination
     """The records of the hosts."""
     root: Root
     """Those of the fleet."""
-    number: int
-    """That of the cluster."""
+    fleet: FleetView
+    questions: Questions
+
+    def serve(self) -> None:
+        """Answer hosts of other clusters from now on."""
+        self.questions.serve(_ACTION, self._answer)
+
+    async def _answer(self, question: Question) -> Said:
+        return Said(200, msgspec.json.encode(await self.status.read()))
+
+    def cluster_of(self, host: str) -> int:
+        """The number of a host's cluster; that of this one if no other has such a host."""
+        others = (each for each in self.fleet.founded if host in self.fleet.hosts_of(each))
+        return next(others, self.fleet.own)
+
+    async def read(self, number: int) -> ClusterStatus:
+        """The status of a cluster of the fleet, of one of its hosts. Raises Refused."""
+        if number not in self.fleet.founded:
+            raise Refused(404, f"There is no cluster {number} in this fleet.")
+        alive = self.fleet.alive_of(number)
+        for host in sorted(self.fleet.hosts_of(number), key=lambda each: each not in alive):
+            said = await self.questions.ask(host, Question(_ACTION, b"", b""), _WAIT_S)
+            if said is not None and said.status == 200:
+                return msgspec.json.decode(said.body, type=ClusterStatus)
+        raise Refused(503, f"No host of cluster {number} answers now.")
+
+
+class OfGateway:
+    """Stands for ClusterPages on a gateway, which is of no cluster."""
+
+
+class OneCluster(msgspec.Struct):
+    """A cluster of a fleet."""
+
+    cluster: Annotated[
+        int, msgspec.Meta(ge=0, description="Its number; 0: that of the host that answers.")
+    ] = 0
 
 
 class Drained(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,17 +114,23 @@ class Nothing(TypedDict):
 
 
 class NoCluster(msgspec.Struct):
-    """The answer of a single host."""
+    """The answer of a single host, or of a gateway of a fleet."""
 
     cluster: None = None
+    is_gateway: bool = False
 
 
-async def show_cluster(cluster: ClusterPages | None, asked: Asked) -> ClusterStatus | NoCluster:
-    """Hosts, shards, copies and problems; `cluster` is null on a single host."""
-    return NoCluster() if cluster is None else await cluster.status.read()
+async def show_cluster(
+    cluster: ClusterPages | OfGateway | None, asked: Asked, given: OneCluster
+) -> ClusterStatus | NoCluster:
+    """Hosts, shards, copies and problems; `cluster` is null on a single host and a gateway."""
+    if not isinstance(cluster, ClusterPages):
+        return NoCluster(is_gateway=cluster is not None)
+    is_own = given.cluster in (0, cluster.fleet.own)
+    return await cluster.status.read() if is_own else await cluster.read(given.cluster)
 
 
-async def drain_host(cluster: ClusterPages | None, asked: Asked, given: Drained) -> Drained:
+async def drain_host(cluster: ClusterPages | OfGateway | None, asked: Asked, given: Drained) -> Drained:
     """Let a host lead nothing, or let it lead again."""
     asked.noted |= {"of_host": given.host, "drained": given.drained}
     try:
@@ -93,18 +140,20 @@ async def drain_host(cluster: ClusterPages | None, asked: Asked, given: Drained)
     return given
 
 
-async def read_cluster(cluster: ClusterPages | None, asked: Asked) -> ClusterStatus:
+async def read_cluster(cluster: ClusterPages | OfGateway | None, asked: Asked) -> ClusterStatus:
     """Show hosts, shards, copies and problems."""
     return await of_member(cluster).status.read()
 
 
-async def drain(cluster: ClusterPages | None, asked: Asked, given: DrainedHost) -> Nothing:
+async def drain(cluster: ClusterPages | OfGateway | None, asked: Asked, given: DrainedHost) -> Nothing:
     """Let a host lead nothing, or lead again."""
     await _drain(cluster, given.host, is_drained=given.drained)
     return {}
 
 
-async def remove_host(cluster: ClusterPages | None, asked: Asked, given: RemovedHost) -> Nothing:
+async def remove_host(
+    cluster: ClusterPages | OfGateway | None, asked: Asked, given: RemovedHost
+) -> Nothing:
     """Count a host's copies no more."""
     pages = of_member(cluster)
     status = pages.status
@@ -115,7 +164,7 @@ async def remove_host(cluster: ClusterPages | None, asked: Asked, given: Removed
     return {}
 
 
-async def write_new_formats(cluster: ClusterPages | None, asked: Asked) -> WrittenFormats:
+async def write_new_formats(cluster: ClusterPages | OfGateway | None, asked: Asked) -> WrittenFormats:
     """Have hosts write the newest formats that all can read."""
     try:
         return {"formats": await raise_formats(of_member(cluster).members)}
@@ -123,16 +172,21 @@ async def write_new_formats(cluster: ClusterPages | None, asked: Asked) -> Writt
         raise Refused(409, str(refusal)) from refusal
 
 
-def of_member(pages: Pages | None) -> Pages:
-    """The pages of a member of a cluster. Raises Refused on a single host."""
+def of_member(pages: Pages | OfGateway | None) -> Pages:
+    """The pages of a member of a cluster. Raises Refused on a single host and a gateway."""
     if pages is None:
         raise Refused(409, "this host is not a member of a cluster")
+    if isinstance(pages, OfGateway):
+        raise Refused(409, "a gateway is of no cluster: ask a host of one")
     return pages
 
 
-async def _drain(cluster: ClusterPages | None, host: str, *, is_drained: bool) -> None:
+async def _drain(
+    cluster: ClusterPages | OfGateway | None, host: str, *, is_drained: bool
+) -> None:
     pages = of_member(cluster)
-    await _done(set_host_drained(pages.root, pages.number, host, is_drained=is_drained))
+    number = pages.cluster_of(host)
+    await _done(set_host_drained(pages.root, number, host, is_drained=is_drained))
 
 
 async def _done(work: Awaitable[None]) -> None:

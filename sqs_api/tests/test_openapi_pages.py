@@ -129,7 +129,10 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
             return "without host c shard 0 would have no majority" if host == "c" else ""
 
     no_queues: Any = ()
-    pages: Any = ClusterPages(Status(), a.records, a.root, FIRST)  # type: ignore[arg-type]
+    fleet = FleetView({FLEET: a.root.below(FLEET)}, FIRST)
+    await fleet.begin()
+    status_page: Any = Status()
+    pages: Any = ClusterPages(status_page, a.records, a.root, fleet, no_queues)
     no_one: Any = Noted()
 
     async def ask(action: str, body: dict[str, object]) -> None:
@@ -151,8 +154,6 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
     await ask(REMOVE_HOST, {"host": "b"})
     await ask(RAISE_FORMATS, {})
     check_answer("POST", PAGE + "cluster/formats", 200, {"formats": 2})
-    fleet = FleetView({FLEET: a.root.below(FLEET)}, FIRST)
-    await fleet.begin()
     pages = FleetPages(
         "holdfast", "a", fleet, a.membership, fleet, no_queues, a.root, unheard=tuple
     )

@@ -24,7 +24,7 @@ from cluster.tests import etcd_processes
 from compat_tests.ports import free_ports
 from sqs_api.settings.config import load
 from sqs_api.settings.member_settings import member_settings, open_network
-from sqs_api.trial.layout import HOSTS, TrialRefused, opened
+from sqs_api.trial.layout import GATEWAY, HOSTS, TrialRefused, opened
 from sqs_api.trial.programs import (
     ETCD_SETTINGS,
     balancer_config,
@@ -268,12 +268,15 @@ def serving(*ports: int, addresses: Sequence[str] = ("127.0.0.1",)) -> Iterator[
 
 
 @contextmanager
-def balancing(folder: Path, *ports: int, names: Names | None = None) -> Iterator[int]:
-    """haproxy before these ports; its own port, once it answers."""
+def balancing(
+    folder: Path, *ports: int, names: Names | None = None, gateway: int = 0
+) -> Iterator[int]:
+    """haproxy before these ports, of which one is a gateway's; its own port, once it answers."""
     (own,) = free_ports(1)
     file = folder / "haproxy.cfg"
     where = "127.0.0.1" if names is None else "host.test"
-    servers = {f"s{port}": f"{where}:{port}" for port in ports}
+    called = {port: GATEWAY if port == gateway else f"s{port}" for port in ports}
+    servers = {called[port]: f"{where}:{port}" for port in ports}
     text = balancer_config(f"127.0.0.1:{own}", servers, is_hidden=False)
     if names is not None:  # in the place of the machine's
         text = text.replace("last,libc,none", "none")
@@ -335,6 +338,18 @@ def test_a_host_that_cannot_be_reached_costs_no_request(tmp_path: Path) -> None:
     with serving(*ports) as servers, balancing(tmp_path, gone, *ports) as own:
         assert [status(own) for _ in range(12)] == [200] * 12
         assert all(server.asked for server in servers)
+
+
+@needs_haproxy
+def test_operators_pages_are_asked_of_hosts_and_not_of_a_gateway(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    with serving(*ports) as servers, balancing(tmp_path, *ports, gateway=ports[0]) as own:
+        gateway, *hosts = servers
+        assert [status(own, path="/_holdfast/api/caller") for _ in range(9)] == [200] * 9
+        assert gateway.asked == 0
+        assert all(host.asked for host in hosts)
+        assert [status(own) for _ in range(9)] == [200] * 9
+        assert gateway.asked
 
 
 @needs_haproxy

@@ -52,7 +52,7 @@ $forwarding
 
 frontend sqs
     bind $endpoint
-    default_backend holdfast
+$operators    default_backend holdfast
 
 backend holdfast
     balance leastconn
@@ -61,12 +61,20 @@ backend holdfast
     default-server check inter 500ms fall 2 rise 2 on-marked-down shutdown-sessions
     # Start also while a host has no address, and follow a name to a new address.
     default-server init-addr last,libc,none resolvers names
-$servers
+$servers$hosts
 # Containers get a new address when they are made anew, and may when they start.
 resolvers names
     parse-resolv-conf
     hold valid 1s
 """)
+_OPERATORS = """\
+    # Gateways have no messages, charts or clusters to show: operators' pages are for hosts.
+    use_backend operators if { path_beg /_holdfast/ }
+"""
+_HOSTS = Template("""
+backend operators
+    balance leastconn
+$servers""")
 _FORWARDING = """\
     # Hosts believe X-Forwarded-For from the addresses in `trusted_proxies` only.
     option forwardfor"""
@@ -188,11 +196,18 @@ def balancer_program() -> str | None:
 
 
 def balancer_config(endpoint: str, servers: Mapping[str, str], *, is_hidden: bool) -> str:
-    """The configuration of haproxy, with the addresses of hosts by name. A hidden one does not tell
-    the hosts that it passes requests on."""
-    lines = "".join(f"    server {name} {address}\n" for name, address in servers.items())
-    forwarding = _NO_FORWARDING if is_hidden else _FORWARDING
-    return _BALANCER.substitute(endpoint=endpoint, forwarding=forwarding, servers=lines)
+    """The configuration of haproxy, with the addresses of hosts and gateways by name. A hidden one
+    does not tell the hosts that it passes requests on."""
+    lines = {name: f"    server {name} {address}" for name, address in servers.items()}
+    hosts = [f"{line} track holdfast/{name}\n" for name, line in lines.items() if name != GATEWAY]
+    has_gateway = GATEWAY in servers
+    return _BALANCER.substitute(
+        endpoint=endpoint,
+        forwarding=_NO_FORWARDING if is_hidden else _FORWARDING,
+        servers="".join(f"{line}\n" for line in lines.values()),
+        operators=_OPERATORS if has_gateway else "",
+        hosts=_HOSTS.substitute(servers="".join(hosts)) if has_gateway else "",
+    )
 
 
 def balancer(program: str, layout: Layout, endpoint: str, *, is_hidden: bool) -> Program:

@@ -4,6 +4,7 @@ import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, row, table, time } from "./dom.js";
 import { count } from "./format.js";
+import { gateway } from "./hosts.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
@@ -24,15 +25,17 @@ const MODES = {
 };
 
 export async function showFleet({ view, signal, fail }) {
-  const mayChange = (await caller()).may.includes("holdfast:ChangeFleet");
+  const { may } = await caller();
+  const mayChange = may.includes("holdfast:ChangeFleet");
 
   const list = resource({
     what: "The fleet",
     ask: async (mine) => {
       const plan = await get("fleet/plan", {}, mine).catch(noPlan);
-      return plan === null ? { alone: true } : { ...plan, emptied: (await get("fleet/emptied", {}, mine)).clusters };
+      if (plan === null) return { alone: true, isGateway: await isGateway(may, mine) };
+      return { ...plan, emptied: (await get("fleet/emptied", {}, mine)).clusters };
     },
-    show: (found) => (found.alone ? alone() : shown(found)),
+    show: (found) => (found.isGateway ? gateway() : found.alone ? alone() : shown(found)),
     signal,
     fail,
   });
@@ -52,7 +55,7 @@ export async function showFleet({ view, signal, fail }) {
       facts([["Manager", MODES[found.mode]], ["Planned by", found.holder || "no host"],
         ["Planned at", found.at_ms === null ? "not yet, or that host is away" : time(found.at_ms)]]),
       mayChange && el("p", { class: "actions" }, modeButton(found)),
-      table(CLUSTERS, found.clusters.map(clusterRow), "Clusters"),
+      table(CLUSTERS, found.clusters.map((each) => clusterRow(each, may)), "Clusters"),
       ...found.emptied.flatMap((each) => emptiedCluster(each, mayChange && removeButton(each))),
       el("h2", {}, "The plan"),
       found.changes.length
@@ -132,6 +135,13 @@ function noPlan(error) {
   throw error;
 }
 
+/** True if a gateway answers; those who may not look at hosts are told of none. */
+async function isGateway(may, signal) {
+  if (!may.includes("holdfast:ReadCluster")) return false;
+  const found = await get("cluster", {}, signal);
+  return !("hosts" in found) && found.is_gateway;
+}
+
 /** What there is instead, and what to do next. */
 function alone() {
   return [
@@ -149,10 +159,12 @@ function listOf(title, columns, rows) {
   return rows.length ? [el("h2", {}, title), table(columns, rows, title)] : [];
 }
 
-function clusterRow(cluster) {
+function clusterRow(cluster, may) {
   const queues = cluster.shards.reduce((sum, shard) => sum + shard.queues, 0);
   return row(CLUSTERS, [
-    [`${cluster.number} `, el("span", { class: "hint" }, cluster.name)],
+    [may.includes("holdfast:ReadCluster")
+      ? link(String(cluster.number), `#/hosts?cluster=${cluster.number}`, { title: "its hosts" })
+      : String(cluster.number), " ", el("span", { class: "hint" }, cluster.name)],
     load(cluster),
     lines(cluster.hosts.map((host) => (cluster.away.includes(host)
       ? el("span", { class: "urgent" }, `${host} (away)`) : host))),

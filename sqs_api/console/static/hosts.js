@@ -1,5 +1,6 @@
 // The hosts of the cluster: shards, leaders, lag, drains, problems.
 
+import { keep } from "./address.js";
 import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, dashboard, el, facts, fill, link, notice, row, table } from "./dom.js";
@@ -13,14 +14,21 @@ const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries b
   ["Term", "number wide"]];
 const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
 
-export async function showHosts({ view, signal, fail }) {
+export async function showHosts({ view, query, signal, fail }) {
   const { may, grafana_url: grafanaUrl } = await caller();
   const mayDrain = may.includes("holdfast:DrainHost");
 
+  let number = query.get("cluster") ?? "";
   const list = resource({
     what: "The hosts",
-    ask: (mine) => get("cluster", {}, mine),
-    show: (found) => (found.cluster === null ? alone() : status(found)),
+    ask: async (mine) => {
+      const found = await get("cluster", { cluster: number }, mine);
+      if (!("hosts" in found)) return found;
+      number = String(found.number); // a balancer may send the next question to another cluster
+      keep("/hosts", { cluster: number });
+      return found;
+    },
+    show: (found) => ("hosts" in found ? status(found) : found.is_gateway ? gateway() : alone()),
     signal,
     fail,
   });
@@ -44,7 +52,7 @@ export async function showHosts({ view, signal, fail }) {
 
   function status(found) {
     return [
-      facts([["Cluster", found.cluster], ["As seen by", found.host]]),
+      facts([["Cluster", `${found.cluster}, number ${found.number}`], ["As seen by", found.host]]),
       may.includes("holdfast:ReadFleet")
         && el("p", {}, link("All clusters of the fleet, and the manager's plan", "#/fleet")),
       found.problems.length
@@ -83,6 +91,14 @@ export async function showHosts({ view, signal, fail }) {
   const drawnBy = dashboard(grafanaUrl, "operators");
   fill(view, el("h1", {}, "Hosts"), drawnBy && el("p", { class: "actions" }, drawnBy), list.place);
   await list.watch(REFRESH_MS);
+}
+
+/** What a gateway of a fleet is, and where its clusters are seen. */
+export function gateway() {
+  return el("div", { class: "panel" },
+    el("h2", {}, "This is a gateway"),
+    el("p", {}, "It passes requests on to the clusters of its fleet, and keeps no messages. Open the console of a "
+      + "host: it shows all clusters, messages and charts, and what can be done about them."));
 }
 
 /** What one host means, and what to do next. */
