@@ -50,7 +50,11 @@ from visibility.rules.events import Event
 from visibility.rules.groups import GroupChange, GroupsChanged
 from visibility.rules.kept_queues import QueueContinued, QueueDropped
 from visibility.rules.move_tasks import MoveTaskChanged
-from visibility.rules.remembered_ids import DeduplicationForgotten, DeduplicationRecorded
+from visibility.rules.remembered_ids import (
+    DeduplicationForgotten,
+    DeduplicationRecorded,
+    IdsTaken,
+)
 from visibility.state.shard_state import ShardState
 
 G = b"g" * 16
@@ -304,6 +308,16 @@ async def test_ids_are_remembered_by_buckets_and_forgotten_with_them(place: Plac
         remembered_key(1, REMEMBERED, BUCKET, G),
         remembered_key(1, REMEMBERED, BUCKET, H),
     }
+
+
+async def test_ids_that_went_to_another_queue_are_gone_up_to_the_last_of_them(place: Place) -> None:
+    at = [Remembered(ms, "id", 1) for ms in (BUCKET, 2 * BUCKET, 3 * BUCKET)]
+    remembered = DeduplicationRecorded(1, [(G, each) for each in at])
+    last = remembered_key(1, REMEMBERED, 2 * BUCKET, G)
+
+    rows = await rows_after(place, remembered, IdsTaken(1, last + b"\0"))
+
+    assert rows == {remembered_key(1, REMEMBERED, 3 * BUCKET, G): encode_row(at[2])}
 
 
 async def test_an_id_that_is_used_again_in_the_same_bucket_stands_for_the_later(

@@ -31,6 +31,7 @@ from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.noted_parts import dropped_part
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
+from visibility.rules.remembered_ids import restored_ids
 from visibility.rules.room import Room, takes
 from visibility.rules.schedules import MessagesRescheduled, Reschedule
 from visibility.state import window
@@ -153,12 +154,17 @@ def _end_delay(book: GroupBook, due_ms: int, sequence: int, message: StoredMessa
 def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Move the next messages to the destination.
 
-    A message in flight follows after its lease, in a FIFO queue together with its group.
+    The ids of a FIFO queue come first. A message in flight follows after its lease, in a FIFO queue
+    together with its group.
     """
     operation, destination = request.operation, request.destination
     assert isinstance(operation, RestoreMessages)
     assert destination is not None
     queue = shard.queue(request.queue.queue_id)
+    if not operation.from_sequence:  # first, so that no message is there without its id
+        ids = restored_ids(shard, queue, shard.queue(destination.queue_id), stamp.now_ms)
+        if ids:
+            return Progress(is_done=False), ids
     restoring = _Restoring(shard, queue, destination, request.queue, stamp, operation.blocked)
     next_sequence = restoring.move_line(operation.from_sequence)
     if not next_sequence and not restoring.is_full:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from msgspec.structs import replace
 from typing_extensions import override
 
+from visibility.content.id_digests import DIGEST_BYTES
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import Part
 from visibility.rows.row_changes import Changes
-from visibility.rows.row_codec import encode_row
+from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import REMEMBERED, number_of, remembered_key, row_key, table_range
 from visibility.rows.row_values import REMEMBER_BUCKET_MS, QueueRow, Remembered
 from visibility.rules.events import Event
@@ -24,6 +26,8 @@ REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 DRAINED_MS = REMEMBERED_MS + 30_000
 """Time after the start of draining from which on a part that has heard of it knows no ids. Half a
 minute: clocks of two hosts differ by 20 s at most, and the change of the record takes a moment."""
+_RESTORED_IDS = 250
+"""Ids of one step of a restoration."""
 _SENT_BEFORE_MS = REMEMBERED_MS + DRAINED_MS
 
 
@@ -35,7 +39,8 @@ def over_at(now_ms: int) -> Callable[[Part], bool]:
 
 
 class DeduplicationRecorded(Event, frozen=True):
-    """Deduplication or attempt ids, by digest, have this meaning from now on."""
+    """Deduplication or attempt ids, by digest, have this meaning from now on; the latest is the
+    first."""
 
     ids: list[tuple[bytes, Remembered]]
 
@@ -45,7 +50,8 @@ class DeduplicationRecorded(Event, frozen=True):
         at_ms = self.ids[0][1].at_ms
         if not queue.remembered_ms:
             shard.plan_pulse(queue, at_ms + 2 * DEDUPLICATION_WINDOW_SECONDS * 1000)
-        queue.remembered_ms = at_ms
+        if queue.remembered_ms < at_ms:
+            queue.remembered_ms = at_ms
 
     @override
     def record(self, changes: Changes) -> None:
@@ -71,6 +77,50 @@ class DeduplicationForgotten(Event, frozen=True, gc=False):
     def record(self, changes: Changes) -> None:
         begin, _ = table_range(self.queue_id, REMEMBERED)
         changes.delete_range(begin, row_key(self.queue_id, REMEMBERED, self.before_ms))
+
+
+class IdsTaken(Event, frozen=True, gc=False):
+    """The queue's ids below this key went to the queue that continues it."""
+
+    end: bytes
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        pass
+
+    @override
+    def record(self, changes: Changes) -> None:
+        begin, _ = table_range(self.queue_id, REMEMBERED)
+        changes.delete_range(begin, self.end)
+
+
+def restored_ids(
+    shard: ShardState, queue: QueueState, to: QueueState, now_ms: int
+) -> tuple[Event, ...]:
+    """Have `to` remember the next deduplication ids of a purged queue; empty once none is left.
+
+    An id that was used again since the purge keeps its later meaning. Raises DamagedRecord.
+    """
+    if not queue.remembered_ms:
+        return ()
+    begin, end = table_range(queue.queue_id, REMEMBERED)
+    rows = list(islice(shard.rows.store.scan(begin, end), _RESTORED_IDS))
+    if not rows:
+        return ()
+    ids = [(key[-DIGEST_BYTES:], decode_row(Remembered, key, value)) for key, value in rows]
+    known = shard.rows.remembered(to.queue_id, [digest for digest, _ in ids], now_ms)
+    taken = [
+        (digest, remembered)
+        for digest, remembered in ids
+        if remembered.message_id
+        and remembered.at_ms > now_ms - REMEMBERED_MS
+        and digest not in known
+    ]
+    left = IdsTaken(queue.queue_id, rows[-1][0] + b"\0")
+    if not taken:
+        return (left,)
+    taken.sort(key=lambda each: each[1].at_ms, reverse=True)
+    return (DeduplicationRecorded(to.queue_id, taken), left)
 
 
 def forget_ids(
