@@ -20,7 +20,8 @@ from storage.tests.memory_store import MemoryStore
 from storage.tests.on_disk import opener
 from visibility.contract import operations as op
 from visibility.contract.model import QueueDefinition
-from visibility.contract.outcomes import Deliveries
+from visibility.contract.outcomes import Deduplicated, Deliveries
+from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
 from visibility.tests.prepared import ACCOUNT, CALLER, REGION
 
@@ -55,6 +56,15 @@ class Kept:
         queue = await self.catalog.create_queue((ACCOUNT, REGION, name), {}, {})
         await self.router.ask(prepared.send(queue, "x"))
         return queue
+
+    async def send_once(self, queue: QueueDefinition, identity: str) -> str:
+        """Send to a FIFO queue with this deduplication id; the MessageId."""
+        sent = await self.router.ask(
+            prepared.send(queue, identity, group="g", deduplication_id=identity)
+        )
+        result = sent.result if isinstance(sent, Deduplicated) else sent
+        assert isinstance(result, SendMessageResult)
+        return result.message_id
 
     async def delete(self, name: str = "q") -> None:
         await self.actions.answer(op.DeleteQueue(queue_url=name), CALLER, "http://h", "r")

@@ -21,6 +21,7 @@ from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rules.kept_queues import RestoreMessages
 from visibility.state.waiters import Ticket
 from visibility.tests import prepared
+from visibility.tests.prepared import ACCOUNT, REGION
 
 
 async def test_messages_stay_within_the_window_and_go_with_it(kept: Kept) -> None:
@@ -145,6 +146,26 @@ async def test_a_purged_queue_is_empty_and_can_have_its_messages_back(kept: Kept
     await kept.deletions.settle()
     assert list(kept.catalog.kept) == []
     assert list(kept.shard.counters()) == [restored.queue_id]
+
+
+async def test_a_purge_that_is_undone_lets_no_send_be_repeated(kept: Kept) -> None:
+    name = (ACCOUNT, REGION, "q.fifo")
+    queue = await kept.catalog.create_queue(name, {"FifoQueue": "true"}, {})
+    ids = ["first", "purged and sent again", *map(str, range(300))]
+    first = [await kept.send_once(queue, each) for each in ids]
+    await kept.purge("q.fifo")
+    kept.clock.at_ms += 4 * MINUTE_MS
+    again = await kept.send_once(kept.queue("q.fifo"), ids[1])
+
+    await kept.deletions.restore(queue.queue_id)
+    await kept.deletions.settle()
+
+    successor = kept.queue("q.fifo")
+    sent = [await kept.send_once(successor, each) for each in ids]
+    assert sent == [first[0], again, *first[2:]], "a purge forgets ids until it is undone"
+    kept.clock.at_ms += MINUTE_MS
+    assert await kept.send_once(successor, ids[0]) != first[0], "five minutes are over"
+    assert await kept.send_once(successor, ids[1]) == again
 
 
 async def test_a_restore_that_takes_long_is_answered_and_goes_on(

@@ -93,9 +93,10 @@ def known_ids(
 ) -> dict[bytes, Remembered]:
     """The meanings of deduplication ids in the queue."""
     known = shard.rows.remembered(queue.queue_id, digests, now_ms)
-    purged = shard.queues.get(queue.continues) if queue.continues else None
-    if purged is not None and purged.is_undone:
-        return shard.rows.remembered(purged.queue_id, digests, now_ms) | known
+    purged = shard.queues.get(queue.continues)
+    while purged is not None and purged.is_undone:
+        known = shard.rows.remembered(purged.queue_id, digests, now_ms) | known
+        purged = shard.queues.get(purged.continues)
     return known
 
 
