@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -351,7 +350,7 @@ class Lost(NamedTuple):
 
     host: Host
     leader: Host
-    before: dict[Host, tuple[Mapping[Path, SimulatedFile], Position]]
+    before: dict[Host, tuple[dict[Path, SimulatedFile], Position]]
     """Disks and rows of the others before they lost them."""
 
 
