@@ -179,7 +179,7 @@ async def test_depths_are_those_of_the_queues_of_a_page(operators: Operators) ->
 
 
 async def test_a_single_host_has_no_cluster_and_drains_nothing(operators: Operators) -> None:
-    assert await operators.seen("cluster") == {"cluster": None}
+    assert await operators.seen("cluster") == {"cluster": None, "is_gateway": False}
     told = await operators.post("cluster/drain", {"host": "a", "drained": True})
 
     assert (told.status, told.json["error"]) == (400, "this host is not a member of a cluster")
