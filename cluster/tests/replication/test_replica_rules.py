@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from cluster.tests.replication.stage import Stage, last_index, role_of, staged
 from storage.log import Position
 from storage.log.entry import read_entry
 from storage.log.promise import FIRST_SLOT_AT, PROMISE_FILE, PROMISE_SLOT_BYTES, PromiseFile
-from storage.tests.simulated_disk import SimulatedDisk
+from storage.tests.simulated_disk import SimulatedFile
 
 
 @staged
@@ -349,7 +350,7 @@ class Lost(NamedTuple):
 
     host: Host
     leader: Host
-    before: dict[Host, tuple[SimulatedDisk, Position]]
+    before: dict[Host, tuple[dict[Path, SimulatedFile], Position]]
     """Disks and rows of the others before they lost them."""
 
 
