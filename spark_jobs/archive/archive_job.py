@@ -55,11 +55,13 @@ class Plan(NamedTuple):
 
 
 class Archived(NamedTuple):
-    """Messages and batches that a run added to the table, and the version it committed."""
+    """Messages and batches that a run added to the table, the version it committed, and the shards
+    of which the table had none before."""
 
     rows: int = 0
     batches: int = 0
     version: int | None = None
+    begun: tuple[ShardId, ...] = ()
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -158,7 +160,8 @@ def archive(
             version = commit_parts(lake, planned, parts)
             if version is not None:
                 run.leaves_orphans = session is not None or attempt > 0
-                return Archived(rows, len(planned.segments), version)
+                begun = tuple(each for each, batch in planned.before.items() if batch is None)
+                return Archived(rows, len(planned.segments), version, begun)
     raise JobFailed("the lake changes faster than it can be archived")
 
 
@@ -173,7 +176,7 @@ class Summary(NamedTuple):
     orphans: int
 
     def __str__(self) -> str:
-        rows, batches, version = self.archived
+        rows, batches, version, _ = self.archived
         done = f"{rows:,} messages of {batches:,} batches are in version {version} of the table"
         return ", ".join(
             [
@@ -211,6 +214,12 @@ def run_archive(
         except ServiceUnusable as error:
             warn(f"{error}; archiving the segments that are in the lake")
         archived = archive(lake, run, open_session, known, warn, small)
+        for source, shard in archived.begun:
+            if before := known.get((source, shard)):
+                tell(
+                    f"batches up to {before} of {source}, shard {shard}, were archived before, and "
+                    "not in this table: it is new, or another one was in its place"
+                )
         find_absent(lake, sealed, known, warn)
         acknowledged = 0
         try:

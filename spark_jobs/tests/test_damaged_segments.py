@@ -51,6 +51,12 @@ def test_batches_begin_where_the_service_says_that_earlier_ones_are_archived(
 
     assert job.run().archived.batches == 1
     assert job.warnings == []
+    assert job.told == [
+        f"batches up to 7 of {SOURCE}, shard 0, were archived before, and not in this table: it is "
+        "new, or another one was in its place"
+    ]
+    job.run()
+    assert job.told == []
 
 
 def test_table_that_has_forgotten_batches_is_noticed(job: ArchiveJob) -> None:
