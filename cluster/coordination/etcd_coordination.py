@@ -33,7 +33,7 @@ from cluster.coordination.etcd_client import (
     Access,
     Deadline,
     EtcdClient,
-    MemberState,
+    EtcdStatus,
     Refused,
 )
 from cluster.coordination.etcd_commit import EtcdCommit, Slot
@@ -346,7 +346,7 @@ class EtcdCoordination:
 
     # -- operation ---------------------------------------------------------------------------------
 
-    async def members(self, limit_s: float | None = None) -> list[MemberState]:
+    async def members(self, limit_s: float | None = None) -> list[EtcdStatus]:
         """State of each member; those that take longer than the limit are not reached."""
         return await self._client.states(limit_s or self._deadline_s)
 
