@@ -40,6 +40,7 @@ from cluster.coordination.etcd_commit import EtcdCommit, Slot
 from cluster.coordination.etcd_lease import EtcdLease
 from cluster.coordination.etcd_watch import EtcdWatch
 from cluster.coordination.etcd_wire import NoAnswer, Wire
+from cluster.tasks import start_logged
 
 T = TypeVar("T")
 
@@ -132,15 +133,7 @@ class EtcdCoordination:
             await self._client.close()
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("task_failed", exc_info=error)
+        return start_logged(self._tasks, work, self._log)
 
     # -- read --------------------------------------------------------------------------------------
 
