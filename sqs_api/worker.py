@@ -29,7 +29,7 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import authentication
 from sqs_api.gateway.deletions import Deletions
-from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.gateway import Bounds, Gateway
 from sqs_api.gateway.handing_over import HAND_OVER_S, HandingOver, TakingOver
 from sqs_api.gateway.lent_rates import ASK_S, Doors, LentRates
 from sqs_api.gateway.measures import STALL_CHECK_S, Measures
@@ -182,13 +182,15 @@ class Worker:
             public_url=settings.public_url,
             payloads=self.payloads,
             access=self.access,
-            # In a cluster other hosts may have space: there the leader of each shard refuses.
-            disk=shards.disk if settings.etcd is None else None,
-            memory=RequestMemory(settings.request_memory_bytes),
+            bounds=Bounds(
+                RequestMemory(settings.request_memory_bytes),
+                rates,
+                # In a cluster other hosts may have space: there the leader of each shard refuses.
+                disk=shards.disk if settings.etcd is None else None,
+                waiting_polls_max=settings.waiting_polls_max,
+            ),
             counts=counts,
-            waiting_polls_max=settings.waiting_polls_max,
             origins=AllowedOrigins(settings.browser_origins),
-            rates=rates,
             recheck_refusal=self.recheck_refusal,
             services=[
                 *(service for feature in self.features for service in feature.services),
