@@ -18,7 +18,10 @@ from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from sqs_api.admin.every_host import EveryHost
+from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
+from sqs_api.admin.service_metrics import Parts, ServiceMetrics
+from sqs_api.admin.storage_metrics import StorageMetrics
 from sqs_api.cloudwatch.monitoring import SERVICE as MONITORING
 from sqs_api.cloudwatch.monitoring import Monitoring
 from sqs_api.cloudwatch.recorder import Recorder
@@ -26,10 +29,10 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import authentication
 from sqs_api.gateway.deletions import Deletions
-from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.gateway import Bounds, Gateway
 from sqs_api.gateway.handing_over import HAND_OVER_S, HandingOver, TakingOver
 from sqs_api.gateway.lent_rates import ASK_S, Doors, LentRates
-from sqs_api.gateway.measures import Measures
+from sqs_api.gateway.measures import STALL_CHECK_S, Measures
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
@@ -39,14 +42,13 @@ from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.gateway.transact_messages import Transactions
 from sqs_api.gateway.used_keys import UsedKeys
-from sqs_api.host_metrics import host_metrics
 from sqs_api.http.fallback import OtherPages
 from sqs_api.http.http_limits import Places
-from sqs_api.http.server import Server
+from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.settings.cluster_settings import Role
-from sqs_api.settings.config import AuthMode, Switch
+from sqs_api.settings.config import AuthMode, Switch, installed_version
 from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.shards import Shards
 
@@ -143,21 +145,9 @@ class Worker:
             fifo_quotas=settings.fifo_quotas is Switch.ON,
         )
         shared = _shared_counts(process, doors, rates, owner.accounting, counts)
-        measured = host_metrics(
-            process,
-            shards,
-            transport,
-            measures,
-            deletions=owner.deletions,
-            samples=self.samples,
-            counts=counts,
-            access=self.access,
-            rates=rates,
-            outstanding=lambda: self.gateway.outstanding,
-        )
         self.features = (
             shards.feature,
-            measured,
+            self._measured(process, counts, rates),
             self.monitoring.feature,
             Feature(periodic=(Every(_USES_WRITE_S, used_keys.write),)),
             shared,
@@ -192,13 +182,15 @@ class Worker:
             public_url=settings.public_url,
             payloads=self.payloads,
             access=self.access,
-            # In a cluster other hosts may have space: there the leader of each shard refuses.
-            disk=shards.disk if settings.etcd is None else None,
-            memory=RequestMemory(settings.request_memory_bytes),
+            bounds=Bounds(
+                RequestMemory(settings.request_memory_bytes),
+                rates,
+                # In a cluster other hosts may have space: there the leader of each shard refuses.
+                disk=shards.disk if settings.etcd is None else None,
+                waiting_polls_max=settings.waiting_polls_max,
+            ),
             counts=counts,
-            waiting_polls_max=settings.waiting_polls_max,
             origins=AllowedOrigins(settings.browser_origins),
-            rates=rates,
             recheck_refusal=self.recheck_refusal,
             services=[
                 *(service for feature in self.features for service in feature.services),
@@ -216,6 +208,35 @@ class Worker:
             self.access.replace(self._owner.identities.users(), credentials)
         except IdentitiesUnreadable as error:
             self._log.error("access_keys_unreadable", error=str(error))
+
+    def _measured(self, process: Process, counts: QueueCounts, rates: Rates) -> Feature:
+        """The metrics of queues, parts, files and the listener."""
+        settings, wall_s = process.settings, process.clock.wall_s
+        shards, catalog, measures = self._shards, self._owner.catalog, self.measures
+        queues = QueueMetrics(
+            catalog, self.samples, counts.send_to_receive_s, wall_s, settings.metrics_queues_max
+        )
+        parts = Parts(
+            router=shards.router,
+            access=self.access,
+            disk=shards.disk,
+            sealer=shards.sealer,
+            measures=measures,
+            rates=rates,
+            outstanding=lambda: self.gateway.outstanding,
+            queues=lambda: len(catalog),
+            deletions=self._owner.deletions,
+            wall_s=wall_s,
+            version=installed_version(),
+            durability=settings.durability,
+        )
+        return Feature(
+            metrics=(queues, ServiceMetrics(parts), StorageMetrics(shards.folders), self.transport),
+            periodic=(
+                Every(STALL_CHECK_S, measures.stalls.look),
+                Every(SERVER_CHECK_S, self.transport.look),
+            ),
+        )
 
     def _noted(self, event: str) -> None:
         self._log.info(event)

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple, TypeVar
 
+import msgspec
 import structlog
 
 from cluster.coordination import etcd_messages
@@ -122,17 +123,17 @@ class Access(NamedTuple):
     password: str = ""
 
 
-class MemberState(NamedTuple):
-    """The state of a member; `alarms` has NOSPACE when its quota is full, which
+class EtcdStatus(msgspec.Struct, frozen=True):
+    """A member of etcd, as this host sees it; `alarms` has NOSPACE when its quota is full, which
     makes etcd refuse all changes."""
 
     endpoint: str
     is_reached: bool = False
-    """False if it does not answer: then nothing else is known."""
+    """False if it does not answer: then the rest is not known."""
     version: str = ""
     database_bytes: int = 0
     quota_bytes: int = 0
-    """Limit of the database; 0 if it is not known."""
+    """Limit of its database, above which etcd refuses all changes; 0 if it is not known."""
     has_leader: bool = False
     is_leader: bool = False
     alarms: tuple[str, ...] = ()
@@ -309,12 +310,12 @@ class EtcdClient:
         self._term = header.raft_term
         self._behind.clear()
 
-    async def states(self, limit_s: float) -> list[MemberState]:
+    async def states(self, limit_s: float) -> list[EtcdStatus]:
         """The state of each member, for the status of the cluster."""
         found = [self._state(endpoint, limit_s) for endpoint in sorted(self._access.endpoints)]
         return await asyncio.gather(*found)
 
-    async def _state(self, endpoint: str, limit_s: float) -> MemberState:
+    async def _state(self, endpoint: str, limit_s: float) -> EtcdStatus:
         try:
             async with asyncio.timeout(limit_s):
                 reply = await self._wire.post(
@@ -327,8 +328,8 @@ class EtcdClient:
                 status = _read(etcd_messages.StatusAnswer, reply)
                 quota_bytes = status.dbSizeQuota or await self._quota_bytes(endpoint, limit_s)
         except (NoAnswer, Refused, TimeoutError):
-            return MemberState(endpoint)
-        return MemberState(
+            return EtcdStatus(endpoint)
+        return EtcdStatus(
             endpoint,
             is_reached=True,
             version=status.version,

@@ -33,13 +33,14 @@ from cluster.coordination.etcd_client import (
     Access,
     Deadline,
     EtcdClient,
-    MemberState,
+    EtcdStatus,
     Refused,
 )
 from cluster.coordination.etcd_commit import EtcdCommit, Slot
 from cluster.coordination.etcd_lease import EtcdLease
 from cluster.coordination.etcd_watch import EtcdWatch
 from cluster.coordination.etcd_wire import NoAnswer, Wire
+from cluster.tasks import start_logged
 
 T = TypeVar("T")
 
@@ -132,15 +133,7 @@ class EtcdCoordination:
             await self._client.close()
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("task_failed", exc_info=error)
+        return start_logged(self._tasks, work, self._log)
 
     # -- read --------------------------------------------------------------------------------------
 
@@ -346,7 +339,7 @@ class EtcdCoordination:
 
     # -- operation ---------------------------------------------------------------------------------
 
-    async def members(self, limit_s: float | None = None) -> list[MemberState]:
+    async def members(self, limit_s: float | None = None) -> list[EtcdStatus]:
         """State of each member; those that take longer than the limit are not reached."""
         return await self._client.states(limit_s or self._deadline_s)
 

@@ -85,8 +85,7 @@ class IdentityRows:
 
     def all_keys(self) -> list[StoredKey]:
         """All keys, oldest first."""
-        found = self._draft.view.below(KEYS).items()
-        keys = [_decode(KEYS + name, value, StoredKey) for name, value in found]
+        keys = self._below(KEYS, StoredKey).values()
         return sorted(keys, key=lambda key: (key.created_at_ms, key.access_key_id))
 
     def put_key(self, key: StoredKey) -> None:
@@ -113,8 +112,7 @@ class IdentityRows:
 
     def all_users(self) -> list[StoredUser]:
         """All users, by account and name."""
-        found = self._draft.view.below(USERS).items()
-        users = [_decode(USERS + name, value, StoredUser) for name, value in found]
+        users = self._below(USERS, StoredUser).values()
         return sorted(users, key=lambda user: (user.account, user.name))
 
     def put_user(self, user: StoredUser) -> None:
@@ -141,8 +139,7 @@ class IdentityRows:
 
     def all_sessions(self) -> dict[str, StoredSession]:
         """All sessions by hash, also those that have ended."""
-        found = self._draft.view.below(SESSIONS).items()
-        return {name: _decode(SESSIONS + name, value, StoredSession) for name, value in found}
+        return self._below(SESSIONS, StoredSession)
 
     def put_session(self, name: str, session: StoredSession | None) -> None:
         """Write a session, or remove it."""
@@ -150,8 +147,12 @@ class IdentityRows:
 
     def challenges(self) -> dict[str, int]:
         """The ends in milliseconds of challenges that were answered, by id."""
-        found = self._draft.view.below(CHALLENGES).items()
-        return {name: _decode(CHALLENGES + name, value, int) for name, value in found}
+        return self._below(CHALLENGES, int)
+
+    def _below(self, prefix: str, kind: type[T]) -> dict[str, T]:
+        """The records of a kind by the rest of their keys."""
+        found = self._draft.view.below(prefix).items()
+        return {name: _decode(prefix + name, value, kind) for name, value in found}
 
     def put_challenge(self, name: str, until_ms: int | None) -> None:
         """Note that a challenge was answered, or forget it."""

@@ -29,6 +29,7 @@ from cluster.coordination.coordination import (
 )
 from cluster.members.host_lease import HostLease
 from cluster.replication.leadership import Holder, Renewal, Seen, TermRecord
+from cluster.tasks import start_logged
 
 HOLDERS, TERMS = "holder/", "term/"
 _PAUSE_S = 0.5
@@ -70,14 +71,7 @@ class ShardKeys:
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a call in the background."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("task_failed", exc_info=error)
+        start_logged(self._tasks, work, self._log)
 
     async def close(self) -> None:
         """End all calls, without their outcomes. The keys go with the lease."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
 
-from cluster.coordination.etcd_client import MemberState
+from cluster.coordination.etcd_client import EtcdStatus
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
 from cluster.members.removal import change_of, reason_to_keep, zone_problems
@@ -80,21 +80,6 @@ class ShardStatus(msgspec.Struct, frozen=True):
     it has ended, no further host may be lost."""
 
 
-class EtcdStatus(msgspec.Struct, frozen=True):
-    """A member of etcd, as the asked host sees it."""
-
-    endpoint: str
-    is_reached: bool
-    """False if it does not answer: then the rest is not known."""
-    version: str
-    database_bytes: int
-    quota_bytes: int
-    """Limit of its database, above which etcd refuses all changes; 0 if it is not known."""
-    has_leader: bool
-    is_leader: bool
-    alarms: tuple[str, ...]
-
-
 class ClusterStatus(msgspec.Struct, frozen=True):
     """The status of a cluster."""
 
@@ -127,7 +112,7 @@ class StatusPage:
         membership: Membership,
         leaders: LeaderView,
         own: Callable[[], Reports],
-        etcd: Callable[[float], Awaitable[list[MemberState]]],
+        etcd: Callable[[float], Awaitable[list[EtcdStatus]]],
         number: int = 1,
     ) -> None:
         """`own` reports the copies of this host, `etcd` the members of etcd within seconds."""
@@ -189,7 +174,7 @@ class StatusPage:
                 self._shard(number, leader, reports)
                 for number, leader in self._leaders.leaders().items()
             ],
-            etcd=[_etcd_status(member) for member in etcd],
+            etcd=etcd,
             problems=[],
             formats=members.formats,
             number=self._number,
@@ -241,19 +226,6 @@ def _clock_ahead_s(name: str, reports: Mapping[str, Reports]) -> int:
         if peer.heard_s is not None and peer.heard_s < Timing().stuck_s
     ]
     return next((round(each) for each in ahead_s if abs(each) > Timing().clock_s), 0)
-
-
-def _etcd_status(member: MemberState) -> EtcdStatus:
-    return EtcdStatus(
-        member.endpoint,
-        member.is_reached,
-        member.version,
-        member.database_bytes,
-        member.quota_bytes,
-        member.has_leader,
-        member.is_leader,
-        member.alarms,
-    )
 
 
 # -- problems --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -51,6 +52,16 @@ from visibility.rules.receive import wait_ms, waiting_on
 from visibility.state.waiters import Ticket
 
 
+class Bounds(NamedTuple):
+    """What clients may use of this process."""
+
+    memory: RequestMemory
+    rates: Rates
+    disk: DiskSpace | None
+    """None: leaders refuse what finds no space."""
+    waiting_polls_max: int
+
+
 class Gateway:
     """Turns requests into answers."""
 
@@ -67,16 +78,13 @@ class Gateway:
         public_url: str | None,
         payloads: Payloads,
         access: Access,
-        disk: DiskSpace | None,
-        memory: RequestMemory,
+        bounds: Bounds,
         counts: QueueCounts,
-        waiting_polls_max: int = 100_000,
-        origins: AllowedOrigins | None = None,
-        rates: Rates | None = None,
-        recheck_refusal: RecheckRefusal | None = None,
-        services: Sequence[OtherService] = (),
+        origins: AllowedOrigins,
+        recheck_refusal: RecheckRefusal,
+        services: Sequence[OtherService],
     ) -> None:
-        """`disk` None: leaders refuse what finds no space. `services` are those beside SQS."""
+        """`services` are those beside SQS."""
         self._authenticate = authenticate
         self._queues = queues
         self._router = router
@@ -86,13 +94,13 @@ class Gateway:
         self._wall_s = clock.wall_s
         self._public_url = public_url
         self._payloads = payloads
-        self._waiting_polls_max = waiting_polls_max
+        self._waiting_polls_max = bounds.waiting_polls_max
         self._origins = origins or None
         """None without any, so that requests need not look for theirs."""
         self._access = access
-        self._disk = disk
-        self.memory = memory
-        self._rates = rates if rates is not None and rates.is_needed else None
+        self._disk = bounds.disk
+        self.memory = bounds.memory
+        self._rates = bounds.rates if bounds.rates.is_needed else None
         self._log = structlog.get_logger("gateway")
         self._date = b""
         """The Date header's value of the second before `_next_second`."""
@@ -128,7 +136,7 @@ class Gateway:
         except (QueueError, AuthError) as refusal:
             if exchange.action is None:
                 exchange.wire = detect_wire(headers)
-            if self._recheck_refusal is not None and self._recheck_refusal.may_lift(refusal):
+            if self._recheck_refusal.may_lift(refusal):
                 again = self._dispatch_again(refusal, exchange, given)
                 start_task(self._tasks, self._finish(exchange, again))
             elif exchange.action is not None or not self._others.begin(exchange, given):
@@ -224,7 +232,6 @@ class Gateway:
         self, refusal: QueueError | AuthError, exchange: Exchange, given: Given
     ) -> None:
         """Dispatch a request that was refused once more, after the news."""
-        assert self._recheck_refusal is not None
         self._access.denied -= isinstance(refusal, AccessDenied)
         await self._recheck_refusal.hear(refusal)
         self._dispatch(exchange, given)

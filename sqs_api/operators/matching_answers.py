@@ -30,9 +30,9 @@ from sqs_api.operators.filter_fields import (
     shown_filter,
 )
 from sqs_api.operators.hold_answers import change_selected, delete_selected, name_of
-from sqs_api.operators.message_answers import admit_of
+from sqs_api.operators.message_answers import FoundMessages, admit_of
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.shown_messages import ShownMessage, shown_message
+from sqs_api.operators.shown_messages import shown_message
 from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX, MOVE_SELECTED_MAX
 from visibility.rules.hold_messages import HoldMessages
 
@@ -98,14 +98,6 @@ class MatchingHeld(TypedDict):
     next: str | None
 
 
-class ExportedMessages(TypedDict):
-    """Whole messages, for a line each."""
-
-    messages: list[ShownMessage]
-    scanned: int
-    next: str | None
-
-
 async def count_matching(
     context: OperatorContext, asked: Asked, given: MatchingInState
 ) -> MatchingCounts:
@@ -163,7 +155,7 @@ async def hold_matching(
 
 async def export_matching(
     context: OperatorContext, asked: Asked, given: MatchingInState
-) -> ExportedMessages:
+) -> FoundMessages:
     """The messages that match, with all of their bodies."""
     queue = asked.queue(asked.parts[0])
     check_bodies(asked, queue, ())

@@ -31,6 +31,7 @@ from sqs_api.admin.routes import (
     Route,
 )
 from sqs_api.operators.operator_context import OperatorContext
+from sqs_api.operators.queue_changes import Confirmed, confirmed_queue
 from sqs_api.operators.queue_tags import tags_of, with_tags
 from sqs_api.operators.readings import Found
 from sqs_api.operators.shown_queues import EMPTY, ShownQueue, shown_queue
@@ -269,23 +270,15 @@ def _all_of(reading: QueueReading | None) -> int | None:
     return reading.visible + reading.in_flight + reading.delayed
 
 
-class Purge(msgspec.Struct, forbid_unknown_fields=True):
-    """The name of the queue, again."""
-
-    confirm: str
-
-
 class PurgedQueue(TypedDict):
     """The name of the queue."""
 
     purged: str
 
 
-async def purge_queue(context: OperatorContext, asked: Asked, purge: Purge) -> PurgedQueue:
+async def purge_queue(context: OperatorContext, asked: Asked, given: Confirmed) -> PurgedQueue:
     """Purge a queue whose name is repeated in `confirm`."""
-    queue = asked.queue(asked.parts[0])
-    if purge.confirm != queue.name:
-        raise InvalidParameterValue("To purge the queue, repeat its name in confirm.")
+    queue = confirmed_queue(asked, given, "purge")
     await context.deletions.purge(queue)
     return {"purged": queue.name}
 

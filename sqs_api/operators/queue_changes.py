@@ -16,6 +16,7 @@ from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.actions import check
 from visibility.contract.attributes import initial_attributes
 from visibility.contract.errors import InvalidParameterValue, QueueDoesNotExist, QueueNameExists
+from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import queue_url
 from visibility.contract.operations import (
     CreateQueue,
@@ -68,7 +69,7 @@ class MadeQueue(TypedDict):
     made: list[str]
 
 
-class Deletion(msgspec.Struct, forbid_unknown_fields=True):
+class Confirmed(msgspec.Struct, forbid_unknown_fields=True):
     """The name of the queue, again."""
 
     confirm: str
@@ -125,13 +126,19 @@ def _is_there(asked: Asked, name: str) -> bool:
     return True
 
 
+def confirmed_queue(asked: Asked, given: Confirmed, to: str) -> QueueDefinition:
+    """The queue, whose name was repeated. Raises QueueError."""
+    queue = asked.queue(asked.parts[0])
+    if given.confirm != queue.name:
+        raise InvalidParameterValue(f"To {to} the queue, repeat its name in confirm.")
+    return queue
+
+
 async def delete_queue_named(
-    context: OperatorContext, asked: Asked, deletion: Deletion
+    context: OperatorContext, asked: Asked, given: Confirmed
 ) -> DeletedQueue:
     """Delete a queue whose name is repeated in `confirm`. It can be restored for a time."""
-    queue = asked.queue(asked.parts[0])
-    if deletion.confirm != queue.name:
-        raise InvalidParameterValue("To delete the queue, repeat its name in confirm.")
+    queue = confirmed_queue(asked, given, "delete")
     operation = DeleteQueue(_url(asked))
     _admit(asked, operation)
     await _answer(context, asked, operation)

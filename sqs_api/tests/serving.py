@@ -36,7 +36,7 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.gateway import Bounds, Gateway
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
@@ -299,7 +299,8 @@ async def running(
     queues = QueueActions(catalog, router, split, deletions, watch)
     recheck_refusal = RecheckRefusal(queues, sealer, catch_up or keyring.catch_up)
     payloads = Payloads(sealer, clock.wall_s)
-    no_rates = Rates(clock.monotonic_s, account_rate=None, queue_rate=None, fifo_quotas=False)
+    if rates is None:
+        rates = Rates(clock.monotonic_s, account_rate=None, queue_rate=None, fifo_quotas=False)
     gateway = Gateway(
         authenticate=authenticate,
         queues=queues,
@@ -310,17 +311,12 @@ async def running(
         entropy=entropy,
         public_url=public_url,
         access=access,
-        disk=disk,
         payloads=payloads,
-        memory=RequestMemory(256 << 20),
+        bounds=Bounds(RequestMemory(256 << 20), rates, disk, waiting_polls_max),
         counts=counts,
-        rates=rates,
         recheck_refusal=recheck_refusal,
-        waiting_polls_max=waiting_polls_max,
         origins=origins,
-        services=[
-            Transactions(authenticate, access, payloads, router, rates or no_rates, clock, entropy)
-        ],
+        services=[Transactions(authenticate, access, payloads, router, rates, clock, entropy)],
     )
     await sealer.prepare(catalog)
     service = Service(gateway, router, shard, catalog, counts)

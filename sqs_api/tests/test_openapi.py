@@ -15,7 +15,8 @@ import pytest
 import pytest_asyncio
 from jsonschema import ValidationError
 
-from cluster.members.status import ClusterStatus, EtcdStatus, HostStatus, ReplicaStatus, ShardStatus
+from cluster.coordination.etcd_client import EtcdStatus
+from cluster.members.status import ClusterStatus, HostStatus, ReplicaStatus, ShardStatus
 from sqs_api.admin.cluster_pages import Nothing
 from sqs_api.admin.routes import API, QUEUE_ACTIONS, RESERVED, SERVICE_ACTIONS, Route
 from sqs_api.commands.command_line import cli

@@ -7,7 +7,9 @@ from typing import Any
 
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
 from sqs_api.gateway.exchange import Exchange
-from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.gateway import Bounds, Gateway
+from sqs_api.gateway.rates import Rates
+from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.errors import Moved
 from visibility.contract.model import Request
 from visibility.contract.operations import ReceiveMessage
@@ -22,6 +24,7 @@ class Polls:
         self.waits_s: list[int | None] = []
         self.clock = LoopClock()
         unused: Any = None
+        rates = Rates(self.clock.monotonic_s, account_rate=None, queue_rate=None, fifo_quotas=False)
         parts: Any = self
         self.gateway = Gateway(
             authenticate=unused,
@@ -34,9 +37,11 @@ class Polls:
             public_url=None,
             payloads=unused,
             access=unused,
-            disk=None,
-            memory=unused,
+            bounds=Bounds(unused, rates, None, waiting_polls_max=9),
             counts=unused,
+            origins=AllowedOrigins(""),
+            recheck_refusal=unused,
+            services=(),
         )
 
     def submit(self, request: Request, on_answer: OnAnswer, room: object) -> Ticket:

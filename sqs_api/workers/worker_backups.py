@@ -17,6 +17,7 @@ from typing_extensions import override
 from cluster.clock import Entropy
 from cluster.copies.backup import BackupDraft, CopiedStore
 from cluster.peers.questions import Question, Questions, Said
+from sqs_api.admin.backup_page import WantedBackup
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import HOLD_S, Hold, Quiesce
@@ -36,13 +37,6 @@ class _Step(msgspec.Struct, frozen=True):
     token: str = ""
     shard: int = 0
     folder: str = ""
-
-
-class _Made(msgspec.Struct, frozen=True):
-    """A backup that another worker asks for."""
-
-    target: str
-    with_master_key: bool
 
 
 class AllShards(NamedTuple):
@@ -160,7 +154,7 @@ class BackupsOfFirst:
 
     async def make(self, target: Path, *, with_master_key: bool) -> Manifest:
         """See `Backups`."""
-        question = _question(_MAKE, _Made(str(target), with_master_key))
+        question = _question(_MAKE, WantedBackup(str(target), with_master_key))
         said = await self._questions.ask(self._first, question, _MADE_S)
         if said is None:
             raise BackupRefused(f"{self._first} does not answer; try again")
@@ -173,7 +167,7 @@ def serve_backups(questions: Questions, backups: Backups) -> None:
     """Make the backups that other workers are asked for."""
 
     async def answer(question: Question) -> Said:
-        wanted = msgspec.json.decode(question.body, type=_Made)
+        wanted = msgspec.json.decode(question.body, type=WantedBackup)
         try:
             made = await backups.make(Path(wanted.target), with_master_key=wanted.with_master_key)
         except BackupRefused as refusal:

@@ -457,31 +457,21 @@ def _all_failures(short: ShortFailures, request: Request) -> dict[str, BatchResu
     return failures | {id_: failure_of(id_, code, message) for id_, code, message in short.failed}
 
 
-def _delete_batch_again(
+def _batch_again(
     short: ShortFailures, shard: ShardState, request: Request, stamp: Stamp
 ) -> Outcome:
-    successful, failed = _both(short, request)
-    done = [DeleteMessageBatchResultEntry(id_) for id_ in successful]
-    return DeleteMessageBatchResult(done or None, failed or None), ()
-
-
-def _change_batch_again(
-    short: ShortFailures, shard: ShardState, request: Request, stamp: Stamp
-) -> Outcome:
-    successful, failed = _both(short, request)
-    done = [ChangeMessageVisibilityBatchResultEntry(id_) for id_ in successful]
-    return ChangeMessageVisibilityBatchResult(done or None, failed or None), ()
-
-
-def _both(short: ShortFailures, request: Request) -> tuple[list[str], list[BatchResultErrorEntry]]:
-    """The ids of a batch's entries that succeeded, and the failures of the others, in order."""
+    """The answer to a batch, with its entries in order."""
     operation = request.operation
     assert isinstance(operation, DeleteMessageBatch | ChangeMessageVisibilityBatch)
     failures = _all_failures(short, request)
     ids = [entry.id or "" for entry in operation.entries or ()]
-    return [id_ for id_ in ids if id_ not in failures], [
-        failures[id_] for id_ in ids if id_ in failures
-    ]
+    successful = [id_ for id_ in ids if id_ not in failures]
+    failed = [failures[id_] for id_ in ids if id_ in failures] or None
+    if isinstance(operation, DeleteMessageBatch):
+        deleted = [DeleteMessageBatchResultEntry(id_) for id_ in successful]
+        return DeleteMessageBatchResult(deleted or None, failed), ()
+    changed = [ChangeMessageVisibilityBatchResultEntry(id_) for id_ in successful]
+    return ChangeMessageVisibilityBatchResult(changed or None, failed), ()
 
 
 OPERATIONS: Operations = {
@@ -489,7 +479,7 @@ OPERATIONS: Operations = {
     DeleteMessageBatch: OperationKind(
         decide_delete_message_batch,
         DeleteMessageBatchResult,
-        Replay(_short_batch, (ShortFailures,), _delete_batch_again),
+        Replay(_short_batch, (ShortFailures,), _batch_again),
         is_early=True,
     ),
     ChangeMessageVisibility: OperationKind(
@@ -498,7 +488,7 @@ OPERATIONS: Operations = {
     ChangeMessageVisibilityBatch: OperationKind(
         decide_change_message_visibility_batch,
         ChangeMessageVisibilityBatchResult,
-        Replay(_short_batch, (ShortFailures,), _change_batch_again),
+        Replay(_short_batch, (ShortFailures,), _batch_again),
         is_early=True,
     ),
     ReturnMessages: OperationKind(decide_return_messages, None, NOTHING),

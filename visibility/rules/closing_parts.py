@@ -30,7 +30,7 @@ from visibility.rules.noted_parts import PartsNoted, noted_parts
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.remembered_ids import REMEMBERED_MS
-from visibility.rules.tables import NUMBER_KEY, Kept, Put, ShardTables, SoundRows, Table
+from visibility.rules.tables import NUMBER_KEY, ShardTables, Table, keep_all
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -247,15 +247,9 @@ def _load(shard: ShardState, rows: RowReader) -> None:
     shard.parts = {number_of(key): row for key, row in _CLOSED.read(rows, THE_SHARD)}
 
 
-def _salvage(rows: SoundRows, put: Put) -> Kept:
-    """Keep what is readable: the catalog closes the others again."""
-    for key, row in rows.table(THE_SHARD, PART, PartRow):
-        put(key, encode_row(row))
-    return Kept()
-
-
 _CLOSED = Table(PART, "closed part", NUMBER_KEY, PartRow)
-CLOSED_PARTS = ShardTables((_CLOSED,), _load, _salvage)
+CLOSED_PARTS = ShardTables((_CLOSED,), _load, keep_all(_CLOSED))
+"""The catalog closes those again that could not be salvaged."""
 OPERATIONS: Operations = {
     CheckPart: OperationKind(decide_check_part, PartReading),
     PartsAdded: OperationKind(decide_parts_added, None),

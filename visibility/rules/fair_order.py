@@ -16,10 +16,10 @@ from itertools import islice
 from typing_extensions import override
 
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rows.row_values import GroupRow
 from visibility.rules.groups import GroupBook
 from visibility.rules.order import Candidates
 from visibility.rules.standard_order import Standard
+from visibility.state.gauges import row_of_group
 from visibility.state.in_flight import group_with_consumers
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -91,14 +91,10 @@ def _filling(shard: ShardState, queue: QueueState) -> list[bytes]:
     share."""
     read_ready_groups = partial(shard.rows.ready_groups, queue.queue_id)
     listed = islice(queue.ready_groups.in_order(read_ready_groups), QUIET_GROUPS_MAX)
-    counts = {group: _row_of(shard, queue, group).count for _, group in list(listed)}
+    counts = {group: row_of_group(shard, queue, group).count for _, group in list(listed)}
     most = max(counts, key=counts.__getitem__, default=b"")
     share = queue.waiting / (queue.ready_groups.total + 1)
     return [most] if most and counts[most] > share else []
-
-
-def _row_of(shard: ShardState, queue: QueueState, group: bytes) -> GroupRow:
-    return queue.groups.get(group) or shard.rows.group(queue.queue_id, group) or GroupRow()
 
 
 def _before_index(queue: QueueState) -> Candidates:
@@ -111,7 +107,7 @@ def _before_index(queue: QueueState) -> Candidates:
 
 def line_of(shard: ShardState, queue: QueueState, group: bytes) -> Candidates:
     """A group's waiting messages."""
-    after = _row_of(shard, queue, group).first
+    after = row_of_group(shard, queue, group).first
     while True:
         page = shard.rows.group_line(queue.queue_id, group, after, PAGE)
         sequences = [sequence for sequence, _ in page]

@@ -29,7 +29,7 @@ from visibility.rows.row_values import THE_SHARD, NotedParts
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.operation_kinds import OperationKind, Operations
-from visibility.rules.tables import GROUP_KEY, Kept, Put, ShardTables, SoundRows, Table
+from visibility.rules.tables import GROUP_KEY, ShardTables, Table, keep_all
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -183,12 +183,6 @@ def _load(shard: ShardState, rows: RowReader) -> None:
     shard.noted_parts = {key[9:]: row for key, row in _TABLE.read(rows, THE_SHARD)}
 
 
-def _salvage(rows: SoundRows, put: Put) -> Kept:
-    for key, row in rows.table(THE_SHARD, NOTED_PARTS, NotedParts):
-        put(key, encode_row(row))
-    return Kept()
-
-
 _TABLE = Table(NOTED_PARTS, "noted parts", GROUP_KEY, NotedParts)
-NOTED = ShardTables((_TABLE,), _load, _salvage)
+NOTED = ShardTables((_TABLE,), _load, keep_all(_TABLE))
 OPERATIONS: Operations = {NoteParts: OperationKind(decide_note_parts, None)}

@@ -10,9 +10,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.overlay import RowReader
-from visibility.rows.row_codec import DamagedRecord, decode_row
+from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_keys import last_number_of, number_of, queue_of, table_range
-from visibility.rows.row_values import QueueRow
+from visibility.rows.row_values import THE_SHARD, QueueRow
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
@@ -132,6 +132,18 @@ class Kept(NamedTuple):
     messages: int = 0
     archived: int = 0
     """Those that wait for the archive."""
+
+
+def keep_all(table: Table[Any]) -> Callable[[SoundRows, Put], Kept]:
+    """Salvages a table of the shard whose rows depend on no others."""
+
+    def salvage(rows: SoundRows, put: Put) -> Kept:
+        assert table.row is not None
+        for key, row in rows.table(THE_SHARD, table.prefix, table.row):
+            put(key, encode_row(row))
+        return Kept()
+
+    return salvage
 
 
 def no_findings(rows: RowReader) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ from visibility.rules.levelling import check_throttled
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import DeletesPrepared, MessagesPrepared
-from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
+from visibility.rules.tables import GROUP_LINE_KEY, ShardTables, Table, keep_all
 from visibility.rules.waiting_sends import load_beside_waiting
 from visibility.state.outbox import OUTBOX_MESSAGES_MAX
 from visibility.state.shard_state import ShardState
@@ -542,18 +542,9 @@ def _load(shard: ShardState, rows: RowReader) -> None:
     """Memory has no transactions."""
 
 
-def _salvage(rows: SoundRows, put: Put) -> Kept:
-    for key, row in rows.table(THE_SHARD, TRANSACTION, TransactionRow):
-        put(key, encode_row(row))
-    return Kept()
-
-
 def _is_own(key: bytes, row: TransactionRow) -> bool:
     return _bucket_ms(row.at_ms) == number_of(key)
 
 
-TRANSACTIONS = ShardTables(
-    (Table(TRANSACTION, "transaction", GROUP_LINE_KEY, TransactionRow, names_itself=_is_own),),
-    load=_load,
-    salvage=_salvage,
-)
+_TABLE = Table(TRANSACTION, "transaction", GROUP_LINE_KEY, TransactionRow, names_itself=_is_own)
+TRANSACTIONS = ShardTables((_TABLE,), _load, keep_all(_TABLE))

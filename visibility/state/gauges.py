@@ -32,7 +32,7 @@ class GroupGauges(msgspec.Struct, frozen=True):
 def group_gauges(shard: ShardState, queue: QueueState, now_ms: int) -> GroupGauges:
     """The gauges of one queue. O(noisy groups). Raises DamagedRecord."""
     noisy = queue.fairness.noisy_now(now_ms)
-    rows = [_row(shard, queue, group) for group in noisy]
+    rows = [row_of_group(shard, queue, group) for group in noisy]
     return GroupGauges(
         len(queue.in_flight_by_group),
         len(noisy),
@@ -43,7 +43,8 @@ def group_gauges(shard: ShardState, queue: QueueState, now_ms: int) -> GroupGaug
     )
 
 
-def _row(shard: ShardState, queue: QueueState, group: bytes) -> GroupRow:
+def row_of_group(shard: ShardState, queue: QueueState, group: bytes) -> GroupRow:
+    """The counts of a group of a fair queue."""
     return queue.groups.get(group) or shard.rows.group(queue.queue_id, group) or GroupRow()
 
 
@@ -53,7 +54,7 @@ def _oldest_quiet_ms(shard: ShardState, queue: QueueState, noisy: frozenset[byte
         if position == _HEADS_MAX:
             break
         if group not in noisy:
-            first = _row(shard, queue, group).first
+            first = row_of_group(shard, queue, group).first
             line = shard.rows.group_line(queue.queue_id, group, first, 1)
             (message,) = shard.rows.messages(queue.queue_id, [sequence for sequence, _ in line])
             return message.sent_at_ms if message is not None else 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from cluster.coordination.etcd_client import EtcdStatus
 from cluster.members.status import (
     ClusterStatus,
-    EtcdStatus,
     HostStatus,
     ReplicaStatus,
     ShardStatus,
