@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import cycle, islice
 
+from typing_extensions import override
+
 from storage.rows.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.messages_past_damage import survey_messages, walk_messages
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
@@ -51,7 +53,7 @@ from visibility.rows.row_values import (
     Remembered,
 )
 from visibility.state.queue_state import Quarantine, QueueState
-from visibility.state.rows import DamagedPlace, DelayedSurvey, MessagesMissing, Page, Survey
+from visibility.state.rows import DamagedPlace, DelayedSurvey, MessagesMissing, Page, Rows, Survey
 
 CHANGES_MAX = 5_000
 """Row changes at which a Turn stops deciding, so that its Entry stays bounded."""
@@ -65,7 +67,7 @@ _AT_ONCE = 16
 _NOTHING = Quarantine()
 
 
-class StoredRows:
+class StoredRows(Rows):
     """See `visibility.state.rows.Rows`."""
 
     def __init__(self, base: RowReader) -> None:
@@ -78,6 +80,7 @@ class StoredRows:
 
     # -- writing -----------------------------------------------------------------------------------
 
+    @override
     def is_full(self, part: int = 1) -> bool:
         """See `Rows.is_full`: so each Entry fits into a segment (rule 5)."""
         changes = self.changes
@@ -99,8 +102,8 @@ class StoredRows:
         assert self.store.layers[0] is changes
         del self.store.layers[0]
 
+    @override
     def place_of(self, error: DamagedRecord) -> DamagedPlace | None:
-        """See `Rows.place_of`."""
         if isinstance(error, UnreadableRows):
             return DamagedPlace(queue_of(error.key), *gap_of(error))
         table = error.key[8:9]
@@ -113,16 +116,16 @@ class StoredRows:
             return DamagedPlace(queue_id, sequence, sequence + 1, is_delayed=table == DELAYED)
         return None
 
+    @override
     def queue_of(self, error: DamagedRecord) -> int:
-        """See `Rows.queue_of`."""
         return queue_of(error.key)
 
+    @override
     def survey(self, queue_id: int, first: int, until: int) -> Survey:
-        """See `Rows.survey`."""
         return survey_messages(self.store, queue_id, first, until)
 
+    @override
     def survey_delayed(self, queue: QueueState) -> DelayedSurvey:
-        """See `Rows.survey_delayed`."""
         survey = DelayedSurvey([], [])
         passed_by = queue.quarantined.delayed
         for found in walk_rows(self.store, *table_range(queue.queue_id, DELAYED)):
@@ -135,8 +138,8 @@ class StoredRows:
                     survey.damaged.append((found[0][9:], found[0][9:] + b"\0"))
         return survey
 
+    @override
     def groups(self, queue_id: int) -> list[tuple[bytes, GroupRow]]:
-        """See `Rows.groups`."""
         found = []
         for each in walk_rows(self.store, *table_range(queue_id, GROUP)):
             if not isinstance(each, UnreadableRows):
@@ -144,8 +147,8 @@ class StoredRows:
                     found.append((each[0][9:], decode_row(GroupRow, *each)))
         return found
 
+    @override
     def in_groups(self, queue_id: int, group: bytes = b"") -> list[tuple[bytes, int]]:
-        """See `Rows.in_groups`."""
         begin, end = table_range(queue_id, GROUP_LINE)
         if group:
             begin = group_line_key(queue_id, GROUP_LINE, group, 0)
@@ -158,15 +161,15 @@ class StoredRows:
 
     # -- reading -----------------------------------------------------------------------------------
 
+    @override
     def messages(self, queue_id: int, sequences: list[int]) -> list[StoredMessage | None]:
-        """See `Rows.messages`."""
         keys = [row_key(queue_id, MESSAGE, sequence) for sequence in sequences]
         return self._messages(keys)
 
+    @override
     def unless_quarantined(
         self, queue: QueueState, sequences: list[int]
     ) -> list[tuple[int, StoredMessage]]:
-        """See `Rows.unless_quarantined`."""
         keys = [
             row_key(queue.queue_id, MESSAGE, sequence)
             for sequence in sequences
@@ -181,6 +184,7 @@ class StoredRows:
             for key, value in zip(keys, self.store.get_many(keys), strict=True)
         ]
 
+    @override
     def line(
         self,
         queue_id: int,
@@ -192,7 +196,6 @@ class StoredRows:
         quarantined: Quarantine | None = None,
         spans: Collection[int] | None = None,
     ) -> Page:
-        """See `Rows.line`."""
         passed_by = quarantined or _NOTHING
         begin, end = message_key(queue_id, from_sequence), message_key(queue_id, until_sequence)
         found: list[tuple[int, StoredMessage]] = []
@@ -207,10 +210,10 @@ class StoredRows:
             size -= len(message.data)
         return Page(found, None)
 
+    @override
     def search_line(
         self, queue: QueueState, from_sequence: int, until_sequence: int, part: bytes
     ) -> Iterator[tuple[int, int, StoredMessage | None]]:
-        """See `Rows.search_line`."""
         begin = message_key(queue.queue_id, from_sequence)
         end = message_key(queue.queue_id, until_sequence)
         passed_by = queue.quarantined
@@ -221,10 +224,10 @@ class StoredRows:
                 message = decode_row(StoredMessage, key, value) if has_part else None
                 yield sequence, len(value), message
 
+    @override
     def level_line(
         self, queue: QueueState, level: int, from_sequence: int, *, messages: int, size: int
     ) -> Page:
-        """See `Rows.level_line`."""
         begin = pair_key(queue.queue_id, LEVEL_LINE, level, from_sequence)
         rows = walk_rows(self.store, begin, pair_key(queue.queue_id, LEVEL_LINE, level, _NO_END))
         sequences: list[int] = []
@@ -248,6 +251,7 @@ class StoredRows:
                 size -= len(message.data)
         return Page(found, None)
 
+    @override
     def delayed(
         self,
         queue_id: int,
@@ -256,7 +260,6 @@ class StoredRows:
         after: tuple[int, int] = (0, 0),
         quarantined: Quarantine | None = None,
     ) -> list[tuple[int, int, StoredMessage]]:
-        """See `Rows.delayed`."""
         begin = pair_key(queue_id, DELAYED, after[0], after[1] + 1)
         end = table_range(queue_id, DELAYED)[1]
         found: list[tuple[int, int, StoredMessage]] = []
@@ -272,6 +275,7 @@ class StoredRows:
                 break
         return found
 
+    @override
     def instants(
         self,
         table: bytes,
@@ -281,23 +285,22 @@ class StoredRows:
         after: tuple[int, int] = (0, 0),
         quarantined: Quarantine | None = None,
     ) -> list[tuple[int, int]]:
-        """See `Rows.instants`."""
         begin = pair_key(queue_id, table, after[0], after[1] + 1)
         rows = walk_rows(self.store, begin, table_range(queue_id, table)[1])
         pairs = (pair_of(row[0]) for row in rows if not isinstance(row, UnreadableRows))
         passed_by = quarantined or _NOTHING
         return list(islice((pair for pair in pairs if pair[1] not in passed_by), limit))
 
+    @override
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:
-        """See `Rows.group`."""
         key = group_key(queue_id, GROUP, group)
         value = self.store.get(key)
         return None if value is None else decode_row(GroupRow, key, value)
 
+    @override
     def group_line(
         self, queue_id: int, group: bytes, from_sequence: int, limit: int
     ) -> list[tuple[int, Lease | None]]:
-        """See `Rows.group_line`."""
         if limit == 1:  # a line mostly begins right there, and a get is much cheaper than a scan
             key = group_line_key(queue_id, GROUP_LINE, group, from_sequence)
             value = self.store.get(key)
@@ -310,23 +313,23 @@ class StoredRows:
             for key, value in islice(self.store.scan(begin, end), limit)
         ]
 
+    @override
     def ready_groups(self, queue_id: int, from_order: int, limit: int) -> list[tuple[int, bytes]]:
-        """See `Rows.ready_groups`."""
         begin, end = row_key(queue_id, HEAD, from_order), table_range(queue_id, HEAD)[1]
         return [
             (number_of(key), group) for key, group in islice(self.store.scan(begin, end), limit)
         ]
 
+    @override
     def alias(self, queue_id: int, original_sequence: int) -> int | None:
-        """See `Rows.alias`."""
         key = row_key(queue_id, ALIAS, original_sequence)
         value = self.store.get(key)
         return None if value is None else decode_row(int, key, value)
 
+    @override
     def remembered(
         self, queue_id: int, digests: list[bytes], now_ms: int
     ) -> dict[bytes, Remembered]:
-        """See `Rows.remembered`."""
         begin_ms = now_ms - _REMEMBERED_MS + 1
         last_ms = now_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
         first_ms = begin_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
