@@ -59,9 +59,11 @@ class _Place(NamedTuple):
     choose: None = None
 
     def draining_shards(self) -> tuple[()]:
+        """See `QueueView`."""
         return ()
 
     def below(self, kind: str) -> Coordination:
+        """See `service_records.Host`."""
         return self.records.below(kind)
 
 
