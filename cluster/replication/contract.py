@@ -18,7 +18,7 @@ class NotServing(Exception):
     """This replica does not lead, or must not append now: nothing was written."""
 
 
-class Role(StrEnum):
+class ReplicaRole(StrEnum):
     """See the table in `replica.py`."""
 
     FOLLOWER = "follower"
