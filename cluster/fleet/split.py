@@ -185,7 +185,7 @@ def _places(
 
 
 def _asked(draft: Draft, queue: Queue) -> float:
-    """Of all parts together."""
+    """The load of all parts together."""
     return sum(draft.asked_of(queue, part) for part in queue.open_parts)
 
 

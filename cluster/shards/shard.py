@@ -437,8 +437,8 @@ class Shard:
         """See `LeadOwner`. Leave the lead to a host with sound rows: nothing of the Turn was
         appended.
 
-        The requests that came before it may have changed something in earlier Turns: whoever sent
-        them finds that this host leads no longer, and asks the next leader.
+        Requests from before this Turn may have changed something: their senders hear that this
+        host leads no longer, and ask the next leader.
         """
         assert self._shared is not None
         are_new = {id(ticket) for ticket in new}

@@ -67,7 +67,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _ignored(answer: Answer | errors.QueueError) -> None:
-    """Of a shard that asks by itself later, if it was not reached."""
+    """Take the answer of a shard that asks by itself later, if it was not reached."""
 
 
 class _Canceled(errors.TransactionCanceled):
