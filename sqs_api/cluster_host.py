@@ -21,7 +21,7 @@ from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.questions import Questions
 from cluster.peers.queue_news import tell
 from cluster.peers.revision_barrier import RevisionBarrier, spread
-from cluster.peers.roles import Role
+from cluster.peers.roles import PeerRole
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores
@@ -87,7 +87,7 @@ class ClusterHost(NamedTuple):
         )
         decided = ForwardedRequests(router.shards, leaders, catalog, refusal)
         self.transport.serve(Channel.REQUESTS, decided.service)
-        for role in (Role.NEIGHBOUR, Role.GATEWAY):
+        for role in (PeerRole.NEIGHBOUR, PeerRole.GATEWAY):
             self.transport.serve(Channel.REQUESTS, decided.service_for(role), role)
         barrier = RevisionBarrier(catalog, partial(tell, catalog))
         self.transport.serve(Channel.CATALOG, barrier.service)

@@ -56,19 +56,16 @@ class _NoStores:
     """A gateway has no shards."""
 
     async def open(self, number: int, folder: Path) -> Store:
-        """See `Stores`."""
         raise AssertionError("a gateway has no shards")
 
     def of(self, number: int) -> FlushedRows:
-        """See `Stores`."""
         raise AssertionError("a gateway has no shards")
 
     def can_grow(self) -> bool:
-        """See `Stores`."""
         return True
 
     def give_back_space(self) -> None:
-        """See `Stores`."""
+        pass
 
 
 class _NoPoint(BackupPoint):

@@ -33,7 +33,7 @@ from sqs_api.gateway.usage_journal import ALONE, Writer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.service_records import Records
-from sqs_api.settings.cluster_settings import Role
+from sqs_api.settings.cluster_settings import ProcessRole
 from sqs_api.settings.config import AuthMode, installed_version
 from sqs_api.settings.declaring import DeclaredQueues
 from storage.engines.flushed_rows import FlushedRows
@@ -147,7 +147,7 @@ class Owner:
                 ),
             ),
             Feature(periodic=() if settings.is_alone else self._late()),
-            Feature(periodic=self._spared() if settings.role is Role.GATEWAY else ()),
+            Feature(periodic=self._spared() if settings.role is ProcessRole.GATEWAY else ()),
             self._archiving.feature,
         )
 

@@ -23,7 +23,7 @@ from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway_host import prepare_folder
 from sqs_api.http.server import Inherited
 from sqs_api.owner import Owner
-from sqs_api.settings.cluster_settings import Role
+from sqs_api.settings.cluster_settings import ProcessRole
 from sqs_api.settings.config import Settings
 from sqs_api.settings.reserve import check_folders
 from sqs_api.workers.all_metrics import AllMetrics
@@ -94,7 +94,7 @@ class SoleProcess(ProcessPlace):
         """A gateway has none. What a killed process left is removed."""
         data = self._settings.data
         folders: Mapping[int, Path] = {}
-        if self._settings.role is Role.GATEWAY:
+        if self._settings.role is ProcessRole.GATEWAY:
             prepare_folder(data)
         else:
             folders = open_folder(data, numbers)

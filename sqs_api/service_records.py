@@ -19,7 +19,7 @@ from cluster.keys.spare_blocks import SpareBlocks
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditFile, AuditLines, AuditLog
 from sqs_api.parts import Process
-from sqs_api.settings.cluster_settings import Role
+from sqs_api.settings.cluster_settings import ProcessRole
 from sqs_api.settings.config import Switch, installed_version, workers_of
 from sqs_api.settings.declaring import declare_users
 from sqs_api.settings.key_stores import open_keyring
@@ -70,7 +70,7 @@ async def open_records(
     DeclarationRefused, sqlite3.Error.
     """
     settings, clock, entropy, opened = process
-    founds = settings.role is Role.HOST
+    founds = settings.role is ProcessRole.HOST
     spares = None if founds else SpareBlocks(settings.data)
     keyring = await open_keyring(
         settings, host.below, clock, entropy, owner=settings.account, founds=founds, spares=spares

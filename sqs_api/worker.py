@@ -47,7 +47,7 @@ from sqs_api.http.http_limits import Places
 from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
-from sqs_api.settings.cluster_settings import Role
+from sqs_api.settings.cluster_settings import ProcessRole
 from sqs_api.settings.config import AuthMode, Switch, installed_version
 from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.shards import Shards
@@ -275,7 +275,7 @@ def _shared_counts(
     lent = LentRates(rates, doors, clock.monotonic_s)
     opened.push_async_callback(lent.stop)
     periodic = [Every(ASK_S, lent.look)] if rates.is_needed else []
-    if accounting.usage is not None and settings.role is Role.GATEWAY:
+    if accounting.usage is not None and settings.role is ProcessRole.GATEWAY:
         handing_over = HandingOver(doors.counts, accounting, accounting.usage, counts, entropy)
         opened.push_async_callback(handing_over.stop)
         periodic.append(Every(HAND_OVER_S, handing_over.look))

@@ -303,7 +303,8 @@ class Catalog(QueueView):
         return queue
 
     async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
-        """The same for what may give a queue a new id: none that its shard has already."""
+        """Commit a decision that may give a queue a new id: first its shard is asked for the ids
+        that it has, so that none comes twice."""
         while (shard := self._unraised(decide())) is not None:
             await self._raise(shard)
 

@@ -17,19 +17,7 @@ from typing import TypeVar
 
 import aiosqlite
 
-from cluster.coordination.coordination import (
-    Change,
-    Conflict,
-    Coordination,
-    Done,
-    OnChange,
-    Outcome,
-    Record,
-    Snapshot,
-    Transaction,
-    Unavailable,
-    Unknown,
-)
+from cluster.coordination import coordination
 from cluster.coordination.part import Part
 from storage.copies.checked_database import mend_attached_copy
 from storage.copies.second_copy import open_with_copy
@@ -68,7 +56,7 @@ class SqliteCoordination:
         self._folder = folder
         self._database = database
         self._connection = connection
-        self._watchers: list[OnChange] = []
+        self._watchers: list[coordination.OnChange] = []
         self._told = told
         """The last revision of which watches were told, or are about to be."""
         self._is_copy_doubtful = False
@@ -84,7 +72,7 @@ class SqliteCoordination:
         connection = await aiosqlite.Connection(lambda: database, iter_chunk_size=64)
         return cls(file.parent, database, connection, last)
 
-    def below(self, folder: str) -> Coordination:
+    def below(self, folder: str) -> coordination.Coordination:
         """The records whose keys begin with this; closing them does not close the file."""
         return Part(self, folder)
 
@@ -93,23 +81,23 @@ class SqliteCoordination:
         self._watchers.clear()
         await self._connection.close()
 
-    async def read_all(self) -> Snapshot | Unavailable:
+    async def read_all(self) -> coordination.Snapshot | coordination.Unavailable:
         """See Coordination."""
         try:
             return await self._in_thread(lambda: read_records(self._database))
         except sqlite3.Error as error:
-            return Unavailable(str(error))
+            return coordination.Unavailable(str(error))
 
-    async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
+    async def read(self, keys: Collection[str]) -> coordination.Snapshot | coordination.Unavailable:
         """See Coordination."""
         found = await self.read_all()
-        return found if isinstance(found, Unavailable) else found.of(keys)
+        return found if isinstance(found, coordination.Unavailable) else found.of(keys)
 
-    async def commit(self, transaction: Transaction) -> Outcome:
+    async def commit(self, transaction: coordination.Transaction) -> coordination.Outcome:
         """See Coordination."""
         assert not transaction.leases, "a single host has none"
 
-        def report(done: tuple[Outcome, list[Change]]) -> None:
+        def report(done: tuple[coordination.Outcome, list[coordination.Change]]) -> None:
             for change in done[1]:
                 for on_change in self._watchers:
                     on_change(change)
@@ -117,17 +105,17 @@ class SqliteCoordination:
         outcome, _ = await self._in_thread(lambda: self._commit_and_look(transaction), report)
         return outcome
 
-    async def watch(self, after: Snapshot, on_change: OnChange) -> None:
+    async def watch(self, after: coordination.Snapshot, on_change: coordination.OnChange) -> None:
         """See Coordination."""
 
-        def begin(missed: list[Change]) -> None:
+        def begin(missed: list[coordination.Change]) -> None:
             for change in missed:
                 on_change(change)
             self._watchers.append(on_change)
 
         await self._in_thread(lambda: self._missed_since(after.revision), begin)
 
-    def unwatch(self, on_change: OnChange) -> None:
+    def unwatch(self, on_change: coordination.OnChange) -> None:
         """End a watch."""
         if on_change in self._watchers:
             self._watchers.remove(on_change)
@@ -153,31 +141,33 @@ class SqliteCoordination:
         task.add_done_callback(_retrieved)
         return await asyncio.shield(task)
 
-    def _commit_and_look(self, transaction: Transaction) -> tuple[Outcome, list[Change]]:
+    def _commit_and_look(
+        self, transaction: coordination.Transaction
+    ) -> tuple[coordination.Outcome, list[coordination.Change]]:
         """The outcome, and the changes that watches do not know.
 
         A commit can fail although the file has it: the file and its copy do not commit as one, so
         on a disk that is just full the copy's part may be refused.
         """
         outcome = self._commit(transaction)
-        if isinstance(outcome, Done) and outcome.revision == self._told + 1:
+        if isinstance(outcome, coordination.Done) and outcome.revision == self._told + 1:
             self._told = outcome.revision
-            return outcome, [Change(outcome.revision, transaction.changes)]
-        missed: list[Change] = []
+            return outcome, [coordination.Change(outcome.revision, transaction.changes)]
+        missed: list[coordination.Change] = []
         with suppress(sqlite3.Error):  # the next commit looks again
             missed = self._missed_since(self._told)
         if missed:
             self._told = missed[-1].revision
         return outcome, missed
 
-    def _missed_since(self, revision: int) -> list[Change]:
+    def _missed_since(self, revision: int) -> list[coordination.Change]:
         (last,) = self._database.execute("SELECT last FROM revisions").fetchone()
         changes = self._changes_after(revision)
         if last > max([revision, *(change.revision for change in changes)]):
-            changes.append(Change(last, {}))
+            changes.append(coordination.Change(last, {}))
         return changes
 
-    def _commit(self, transaction: Transaction) -> Outcome:
+    def _commit(self, transaction: coordination.Transaction) -> coordination.Outcome:
         database = self._database
         try:
             with naming_disk(self._folder):
@@ -189,7 +179,7 @@ class SqliteCoordination:
                     found = database.execute(query, (key,)).fetchone()
                     if (found[0] if found else 0) != revision:
                         database.execute("ROLLBACK")
-                        return Conflict(last)
+                        return coordination.Conflict(last)
                 database.execute("UPDATE revisions SET last = ?", (last + 1,))
                 database.executemany(
                     "INSERT INTO records VALUES (?, ?, ?) "
@@ -199,15 +189,15 @@ class SqliteCoordination:
                 )
         except sqlite3.Error as error:
             self._roll_back()
-            return Unavailable(str(error))
+            return coordination.Unavailable(str(error))
         try:
             with naming_disk(self._folder):
                 database.execute("COMMIT")
         except sqlite3.Error as error:
             self._is_copy_doubtful = True
             self._roll_back()
-            return Unknown(str(error))
-        return Done(last + 1)
+            return coordination.Unknown(str(error))
+        return coordination.Done(last + 1)
 
     def _mend_copy(self) -> None:
         """Raises sqlite3.Error."""
@@ -219,12 +209,12 @@ class SqliteCoordination:
         with suppress(sqlite3.Error):  # there is no transaction any more
             self._database.execute("ROLLBACK")
 
-    def _changes_after(self, revision: int) -> list[Change]:
+    def _changes_after(self, revision: int) -> list[coordination.Change]:
         query = "SELECT key, value, revision FROM records WHERE revision > ? ORDER BY revision"
         changes: dict[int, dict[str, bytes | None]] = {}
         for key, value, at in self._database.execute(query, (revision,)):
             changes.setdefault(at, {})[key] = value
-        return [Change(at, records) for at, records in changes.items()]
+        return [coordination.Change(at, records) for at, records in changes.items()]
 
 
 def _retrieved(task: asyncio.Task[T]) -> None:
@@ -248,8 +238,10 @@ def write_records(file: Path, records: Mapping[str, bytes]) -> None:
     open_with_copy(file, partial(_prepare, lambda: records)).close()
 
 
-def read_records(database: sqlite3.Connection) -> Snapshot:
+def read_records(database: sqlite3.Connection) -> coordination.Snapshot:
     """All records in a file. Raises sqlite3.Error."""
     (last,) = database.execute("SELECT last FROM revisions").fetchone()
     query = "SELECT key, value, revision FROM records WHERE value IS NOT NULL ORDER BY key"
-    return Snapshot(last, [Record(*row) for row in database.execute(query)])
+    return coordination.Snapshot(
+        last, [coordination.Record(*row) for row in database.execute(query)]
+    )

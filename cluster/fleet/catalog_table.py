@@ -84,7 +84,7 @@ def _ids_on(view: QueueView, shards: Collection[int]) -> Iterator[str]:
 
 
 def table_of(view: QueueView, clusters: Sequence[Cluster], made: Sequence[MadeChange]) -> Fleet:
-    """As of now; the queues are those that the view shows while the plan is made."""
+    """The fleet as it is now; the queues are those that the view shows while the plan is made."""
     return Fleet(
         clusters={cluster.name: cluster for cluster in clusters},
         queues=QueuesOfCatalog(view),

@@ -33,7 +33,7 @@ class KnownLoads(Protocol):
     """Loads of clusters and shards, with what was assigned since they were reported."""
 
     def load(self, cluster: str) -> float:
-        """Of a cluster."""
+        """The load of a cluster."""
 
     def shard(self, shard: int) -> float:
         """The share of a loop that is asked of a shard."""

@@ -33,7 +33,7 @@ class Counted:
             self._count_load(change, at_ms)
 
     def load(self, cluster: str) -> float:
-        """Of a cluster; one that never reported is full."""
+        """The load of a cluster; one that never reported is full."""
         return self._clusters.get(cluster, 1.0)
 
     def shard(self, shard: int) -> float:
@@ -120,7 +120,7 @@ class Counted:
             self._change_load(shard, -asked)
 
     def _change_load(self, shard: int | None, asked: float) -> None:
-        """Of a shard and its cluster; None for one whose report has it already."""
+        """Change the load of a shard and its cluster; None for one whose report has it already."""
         if shard is None:
             return
         self._shards[shard] = max(0.0, self._shards.get(shard, 0.0) + asked)

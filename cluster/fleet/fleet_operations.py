@@ -44,7 +44,7 @@ class Found(NamedTuple):
     of_fleet: Mapping[str, bytes]
     """All records below `fleet/`."""
     revisions: Mapping[str, int]
-    """Of these and of those below `members/`."""
+    """Revisions of these records and of those below `members/`."""
 
     def members_of(self, cluster: int) -> Members:
         """The hosts of a cluster. Raises MembershipRefused."""

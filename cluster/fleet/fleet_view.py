@@ -17,7 +17,7 @@ from cluster.fleet.fleet_records import CLUSTERS, FIRST, FLEET, NEXT, Fleet, rea
 from cluster.members.leader_view import LeadersUnknown, LeaderView
 from cluster.members.member_records import ALIVE, CLUSTER, HOSTS, LEADERS, MEMBERS, Cluster, Host
 from cluster.members.shard_keys import HOLDERS, decode_holder
-from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Neighbour, Place, Role, cluster_mark
+from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Neighbour, PeerRole, Place, cluster_mark
 
 GATEWAYS_KEY = "gateways/"
 _OF_FIRST = (MEMBERS, LEADERS)
@@ -212,13 +212,13 @@ class FleetView:
         found = {
             name: Neighbour(
                 host.address,
-                Place(self._clusters[number].cluster_id, Role.NEIGHBOUR, self._mark(number)),
+                Place(self._clusters[number].cluster_id, PeerRole.NEIGHBOUR, self._mark(number)),
             )
             for number, hosts in self._hosts.items()
             if number in self._clusters and not self._is_gone(number)
             for name, host in hosts.items()
         }
-        gateway = Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))
+        gateway = Neighbour(None, Place(GATEWAYS, PeerRole.GATEWAY, GATEWAY_MARK))
         return dict(sorted(found.items())) | dict.fromkeys(self._seen_gateways, gateway)
 
     def _is_gone(self, number: int) -> bool:

@@ -86,7 +86,7 @@ class LoadHistory:
         count."""
         self.window_ms = window_ms
         self.utilisation: dict[str, Utilisation] = {}
-        """Of each cluster, as last reported."""
+        """The use of each cluster, as last reported."""
         self.loops: dict[str, int] = {}
         """Hosts of each cluster that report."""
         self.reported_ms: dict[str, int] = {}

@@ -89,7 +89,7 @@ class Utilisation(NamedTuple):
 
 
 def utilisation(hosts: Collection[HostLoad]) -> Utilisation:
-    """Of a cluster whose hosts sent these reports, at least one."""
+    """The use of a cluster whose hosts sent these reports, at least one."""
     loop = sum(host.loop for host in hosts) / len(hosts)
     sync = max(host.sync for host in hosts)
     return Utilisation(

@@ -40,7 +40,7 @@ class PlannerKey:
         self._lease = lease
         self._own = own
         self._revision = 0
-        """Of its own record; 0 if it had none at the last look."""
+        """The revision of its own record; 0 if it had none at the last look."""
         self._yielded = 0
         """Looks for which others go first."""
         self._lone = 0

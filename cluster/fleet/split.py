@@ -10,23 +10,11 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+from cluster.fleet import thresholds
 from cluster.fleet.draft import Draft
 from cluster.fleet.load_history import PartSeen
 from cluster.fleet.plan_table import Change, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Why, reason
-from cluster.fleet.thresholds import (
-    FIFO_HOT_WINDOWS,
-    FIFO_SPLIT_AT,
-    GROUP_MAX,
-    HOT_PART,
-    HOT_WINDOWS,
-    PART_WANTED,
-    SPLIT_AT,
-    STOP_AT,
-    UNEVEN,
-    WARM_PART,
-    is_uneven,
-)
 from visibility.contract.queue_parts import PARTS_MAX
 
 _WARM_PARTS = 3
@@ -37,7 +25,7 @@ def split(draft: Draft) -> None:
     """Split the hot queues, the hottest first."""
     hot: dict[str, list[tuple[PartSeen, Part]]] = {}
     for (queue_id, number), seen in draft.history.parts.items():
-        queue = draft.fleet.queues.get(queue_id) if seen.hot >= HOT_WINDOWS else None
+        queue = draft.fleet.queues.get(queue_id) if seen.hot >= thresholds.HOT_WINDOWS else None
         if queue is None or (queue.is_fifo and not _is_hot_for_long(seen)):
             continue
         part = queue.part(number)
@@ -62,10 +50,16 @@ def split_warm(draft: Draft) -> None:
     counted, mean = draft.counted, draft.history.mean
     for name in filter(draft.is_in_a_hurry, sorted(draft.history.far_since_ms)):
         why = reason(
-            Why.WARM_QUEUE, asked=WARM_PART, cluster=name, load=counted.load(name), mean=mean
+            Why.WARM_QUEUE,
+            asked=thresholds.WARM_PART,
+            cluster=name,
+            load=counted.load(name),
+            mean=mean,
         )
         for load, queue, part in draft.parts_of(draft.fleet.clusters[name].shards):
-            if load.asked < WARM_PART or not is_uneven(counted.load(name), mean):
+            if load.asked < thresholds.WARM_PART or not thresholds.is_uneven(
+                counted.load(name), mean
+            ):
                 break
             if _is_warm(draft, queue, part):
                 refused = draft.hindrance(Kind.SPLIT, queue, (part,))
@@ -77,9 +71,9 @@ def split_warm(draft: Draft) -> None:
 def _is_warm(draft: Draft, queue: Queue, part: Part) -> bool:
     """True for a part whose queue can be split, and is not hot, which is another reason."""
     seen = draft.history.parts.get((queue.queue_id, part.number))
-    if seen is None or seen.shard != part.shard or seen.hot >= HOT_WINDOWS:
+    if seen is None or seen.shard != part.shard or seen.hot >= thresholds.HOT_WINDOWS:
         return False
-    if len(seen.lately) < HOT_WINDOWS or min(seen.lately) < WARM_PART:
+    if len(seen.lately) < thresholds.HOT_WINDOWS or min(seen.lately) < thresholds.WARM_PART:
         return False
     is_able = queue.can_split and not queue.is_fifo and len(queue.open_parts) <= _WARM_PARTS
     return is_able and not draft.is_changed(queue.queue_id)
@@ -88,9 +82,9 @@ def _is_warm(draft: Draft, queue: Queue, part: Part) -> bool:
 def _split_where_less_is(draft: Draft, queue: Queue, why: Reason) -> Reason | None:
     """Parts go to clusters only that are no worse than uneven with them."""
     total, present = _asked(draft, queue), len(queue.open_parts)
-    wanted = min(2 * present, max(present + 1, math.ceil(total / PART_WANTED)))
+    wanted = min(2 * present, max(present + 1, math.ceil(total / thresholds.PART_WANTED)))
     more = min(wanted, _most(queue), present + draft.budget) - present
-    most = UNEVEN * draft.history.mean
+    most = thresholds.UNEVEN * draft.history.mean
     while more > 0:
         share = total / (present + more)
         is_able = partial(draft.counted.has_room, asked=share, most=most)
@@ -102,13 +96,16 @@ def _split_where_less_is(draft: Draft, queue: Queue, why: Reason) -> Reason | No
 
 
 def _is_hot_for_long(seen: PartSeen) -> bool:
-    return seen.hot >= FIFO_HOT_WINDOWS and seen.last.asked >= FIFO_SPLIT_AT
+    return seen.hot >= thresholds.FIFO_HOT_WINDOWS and seen.last.asked >= thresholds.FIFO_SPLIT_AT
 
 
 def _hindrance(draft: Draft, queue: Queue, parts: list[tuple[PartSeen, Part]]) -> Reason | None:
     if not queue.can_split:
         return _tell_owner(draft, queue, reason(Why.QUEUE_SCOPE))
-    if queue.is_fifo and (group := max(seen.last.top_group for seen, _ in parts)) > GROUP_MAX:
+    if (
+        queue.is_fifo
+        and (group := max(seen.last.top_group for seen, _ in parts)) > thresholds.GROUP_MAX
+    ):
         return _tell_owner(draft, queue, reason(Why.ONE_GROUP, group=group))
     if _most(queue) <= len(queue.open_parts):
         why = reason(Why.PARTS_MAX, parts=len(queue.parts), most=PARTS_MAX)
@@ -134,7 +131,7 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     present = len(queue.open_parts)
     most = min(max(2 * present, _that_are_not_hot(draft, queue, total)), _most(queue))
     most = min(most, draft.budget + (0 if queue.is_fifo else present))
-    wanted = min(most, max(present + 1, math.ceil(total / PART_WANTED)))
+    wanted = min(most, max(present + 1, math.ceil(total / thresholds.PART_WANTED)))
     if queue.is_fifo:
         asked = {part: draft.asked_of(queue, part) for part in queue.open_parts}
         return draft.replace(Kind.SPLIT, queue, asked, wanted, _why(draft, *hot[0]))
@@ -172,7 +169,7 @@ def _that_are_not_hot(draft: Draft, queue: Queue, total: float) -> int:
     group has that and its part of the rest."""
     parts = queue.open_parts if queue.is_fifo else ()
     group = max((draft.top_group_of(queue, part) for part in parts), default=0.0)
-    rest = HOT_PART - group
+    rest = thresholds.HOT_PART - group
     return math.floor((total - group) / rest) + 1 if rest > 0 else PARTS_MAX
 
 
@@ -183,17 +180,17 @@ def _places(
     them. It goes where less is asked then than on its shard now, or it would stay there as it is.
     """
     seen, part = hottest
-    most = max(STOP_AT, draft.counted.shard(part.shard) - asked / 2)
+    most = max(thresholds.STOP_AT, draft.counted.shard(part.shard) - asked / 2)
     return draft.spread(queue, asked, count, seen.last.asked, most)
 
 
 def _asked(draft: Draft, queue: Queue) -> float:
-    """Of all parts together."""
+    """The load of all parts together."""
     return sum(draft.asked_of(queue, part) for part in queue.open_parts)
 
 
 def _why(draft: Draft, seen: PartSeen, part: Part) -> Reason:
-    if seen.last.asked >= SPLIT_AT:
-        return reason(Why.HOT_QUEUE, asked=SPLIT_AT)
+    if seen.last.asked >= thresholds.SPLIT_AT:
+        return reason(Why.HOT_QUEUE, asked=thresholds.SPLIT_AT)
     loop = draft.history.shards[part.shard].asked
     return reason(Why.HOT_SHARD, loop=loop, asked=seen.last.asked)

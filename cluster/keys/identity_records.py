@@ -102,7 +102,7 @@ class IdentityRows:
         _remove_use(self._draft, access_key_id)
 
     def note_first_key(self, access_key_id: str) -> None:
-        """Of several hosts that make the first key at once, let one succeed."""
+        """Let one of several hosts succeed that make the first key at once."""
         self._draft.put(_FIRST, access_key_id.encode())
 
     def user(self, account: str, name: str) -> StoredUser | None:

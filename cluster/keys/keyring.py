@@ -35,27 +35,8 @@ from auth.envelope import (
 from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import RECORDS_MAX, Coordination
 from cluster.coordination.records import Draft, Records, View
+from cluster.keys import key_records
 from cluster.keys.key_owners import Grant, NamedKey, check_grant, key_place, policy_of
-from cluster.keys.key_records import (
-    BLOCKS,
-    DATA,
-    KEYS,
-    PREFIX,
-    ROOT,
-    SECRETS,
-    VERSIONS,
-    OwnBlock,
-    StoredBlock,
-    StoredNamedKey,
-    block_of,
-    data_key_of,
-    decoded,
-    numbers_of,
-    put_named_key,
-    row_of,
-    stored_named_key,
-    version_of,
-)
 from cluster.keys.lost_blocks import LostBlocks, Wraps, raise_counter
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.keys.spare_blocks import SpareBlocks
@@ -122,7 +103,7 @@ class Keyring:
         self._names: dict[tuple[str, str], NamedKey] = {}
         """By account and name."""
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
-        self._blocks: dict[str, OwnBlock] = {}
+        self._blocks: dict[str, key_records.OwnBlock] = {}
         """By row."""
         self._spares = spares
         self._sought: set[int] = set()
@@ -167,7 +148,7 @@ class Keyring:
             if founds:
                 await self._records.change(lambda draft: self._found(draft, owner))
             view = self._records.view
-            wrapped = view.value(ROOT)
+            wrapped = view.value(key_records.ROOT)
             if wrapped is None:
                 raise KeysUnusable("the cluster has no keys yet: start one of its hosts")
             self._root = self._root_in(wrapped)
@@ -182,21 +163,23 @@ class Keyring:
 
     def _found(self, draft: Draft, owner: str) -> None:
         """Make the keys of a new host or cluster; of several hosts one does."""
-        if draft.view.value(ROOT) is None:
+        if draft.view.value(key_records.ROOT) is None:
             secret = self._entropy.secret(KEY_BYTES)
             root = WrappingKey(secret)
-            draft.put(ROOT, self._wrapped(self._master, secret, ROOT))
-            if draft.view.value(SECRETS + DIGESTS) is None:
+            draft.put(key_records.ROOT, self._wrapped(self._master, secret, key_records.ROOT))
+            if draft.view.value(key_records.SECRETS + DIGESTS) is None:
                 for purpose in (DIGESTS, CREDENTIALS):
-                    draft.put(SECRETS + purpose, self._new_wrapped(root, purpose))
-                self._put_new_key(draft, root, row_of("", BUILT_IN_KEY))
+                    draft.put(key_records.SECRETS + purpose, self._new_wrapped(root, purpose))
+                self._put_new_key(draft, root, key_records.row_of("", BUILT_IN_KEY))
             else:
                 self._put_below_root(draft, root)
-        for row in draft.view.below(KEYS) if owner else ():
+        for row in draft.view.below(key_records.KEYS) if owner else ():
             account, name = row.split("/", 1)
             if not account and name != BUILT_IN_KEY:
-                put_named_key(draft, row_of(owner, name), stored_named_key(draft, row))
-                draft.put(KEYS + row, None)
+                key_records.put_named_key(
+                    draft, key_records.row_of(owner, name), key_records.stored_named_key(draft, row)
+                )
+                draft.put(key_records.KEYS + row, None)
 
     def _put_below_root(self, draft: Draft, root: WrappingKey) -> None:
         """Wrap under the root key what version 0.1 wrapped under the master key."""
@@ -208,25 +191,27 @@ class Keyring:
                 raise _wrong_master() from error
             return self._wrapped(root, secret, purpose)
 
-        for purpose, wrapped in draft.view.below(SECRETS).items():
-            draft.put(SECRETS + purpose, moved(wrapped, purpose))
-        for row in draft.view.below(KEYS):
-            stored = stored_named_key(draft, row)
+        for purpose, wrapped in draft.view.below(key_records.SECRETS).items():
+            draft.put(key_records.SECRETS + purpose, moved(wrapped, purpose))
+        for row in draft.view.below(key_records.KEYS):
+            stored = key_records.stored_named_key(draft, row)
             versions = {
-                version: moved(wrapped, version_of(version))
+                version: moved(wrapped, key_records.version_of(version))
                 for version, wrapped in stored.versions.items()
             }
-            put_named_key(draft, row, msgspec.structs.replace(stored, versions=versions))
+            key_records.put_named_key(
+                draft, row, msgspec.structs.replace(stored, versions=versions)
+            )
 
     def _root_in(self, wrapped: bytes) -> WrappingKey:
         """Raises WrongMasterKey."""
         try:
-            return WrappingKey(self._master.unwrap(wrapped, ROOT))
+            return WrappingKey(self._master.unwrap(wrapped, key_records.ROOT))
         except SealBroken as error:
             raise _wrong_master() from error
 
     def _secret(self, view: View, purpose: str) -> bytes:
-        wrapped = view.value(SECRETS + purpose)
+        wrapped = view.value(key_records.SECRETS + purpose)
         if wrapped is None:
             raise KeysUnusable(f"the key for {purpose} is missing")
         return self._root.unwrap(wrapped, purpose)
@@ -276,7 +261,7 @@ class Keyring:
 
     async def add(self, name: str, account: str) -> NamedKey:
         """Make a key of an account. Raises ValueError if the name is taken."""
-        row = row_of(account, name)
+        row = key_records.row_of(account, name)
 
         def add(draft: Draft) -> None:
             self._check_free(name, account)
@@ -289,25 +274,31 @@ class Keyring:
         return named
 
     def _put_new_key(self, draft: Draft, root: WrappingKey, row: str) -> None:
-        version = draft.next_number(VERSIONS)
-        versions = {version: self._new_wrapped(root, version_of(version))}
-        put_named_key(
-            draft, row, StoredNamedKey(self._new_key_id(), self._now_ms(), True, versions)
+        version = draft.next_number(key_records.VERSIONS)
+        versions = {version: self._new_wrapped(root, key_records.version_of(version))}
+        key_records.put_named_key(
+            draft,
+            row,
+            key_records.StoredNamedKey(self._new_key_id(), self._now_ms(), True, versions),
         )
 
     async def _change(
-        self, row: str, changed: Callable[[Draft, StoredNamedKey], StoredNamedKey]
+        self,
+        row: str,
+        changed: Callable[[Draft, key_records.StoredNamedKey], key_records.StoredNamedKey],
     ) -> None:
         await self._records.change(
-            lambda draft: put_named_key(draft, row, changed(draft, stored_named_key(draft, row)))
+            lambda draft: key_records.put_named_key(
+                draft, row, changed(draft, key_records.stored_named_key(draft, row))
+            )
         )
 
     async def rotate(self, name: str) -> None:
         """Give a key a new version for new data keys; older ones stay readable. Raises KeyError."""
 
-        def rotated(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
-            version = draft.next_number(VERSIONS)
-            wrapped = self._new_wrapped(self._root, version_of(version))
+        def rotated(draft: Draft, stored: key_records.StoredNamedKey) -> key_records.StoredNamedKey:
+            version = draft.next_number(key_records.VERSIONS)
+            wrapped = self._new_wrapped(self._root, key_records.version_of(version))
             return msgspec.structs.replace(stored, versions={**stored.versions, version: wrapped})
 
         await self._change(self.named(name).row, rotated)
@@ -322,7 +313,7 @@ class Keyring:
         KeyError, ValueError."""
         operations = tuple(sorted(set(grant.operations)))
 
-        def granted(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
+        def granted(draft: Draft, stored: key_records.StoredNamedKey) -> key_records.StoredNamedKey:
             grants = {**stored.grants, grant.grantee: operations}
             return msgspec.structs.replace(stored, grants=grants)
 
@@ -331,7 +322,7 @@ class Keyring:
     async def revoke(self, name: str, grantee: str) -> None:
         """Revoke a grant. Raises KeyError, ValueError if there is none."""
 
-        def revoked(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
+        def revoked(draft: Draft, stored: key_records.StoredNamedKey) -> key_records.StoredNamedKey:
             grants = {each: what for each, what in stored.grants.items() if each != grantee}
             return msgspec.structs.replace(stored, grants=grants)
 
@@ -350,30 +341,36 @@ class Keyring:
     def _rewrap(self, draft: Draft, row: str) -> tuple[int, bool]:
         """Wrap some blocks anew. Returns their number, and True if these were all: a view with the
         newest version has every block under earlier ones."""
-        stored = stored_named_key(draft, row)
+        stored = key_records.stored_named_key(draft, row)
         newest = max(stored.versions)
         older = stored.versions.keys() - {newest}
-        below = draft.view.below(DATA).items()
-        blocks = {number: decoded(value, StoredBlock) for number, value in below}
+        below = draft.view.below(key_records.DATA).items()
+        blocks = {
+            number: key_records.decoded(value, key_records.StoredBlock) for number, value in below
+        }
         todo = [number for number, block in blocks.items() if older & block.versions()]
         ciphers = {version: self._cipher(stored, version) for version in stored.versions}
 
         def again(version: int, wrapped: bytes) -> tuple[int, bytes]:
             if version not in older:
                 return version, wrapped
-            secret = ciphers[version].unwrap(wrapped, data_key_of(version))
-            return newest, self._wrapped(ciphers[newest], secret, data_key_of(newest))
+            secret = ciphers[version].unwrap(wrapped, key_records.data_key_of(version))
+            return newest, self._wrapped(ciphers[newest], secret, key_records.data_key_of(newest))
 
         for number in todo[:_REWRAPPED_MAX]:
-            draft.put(DATA + number, msgspec.json.encode(blocks[number].wrapped_anew(again)))
+            draft.put(
+                key_records.DATA + number, msgspec.json.encode(blocks[number].wrapped_anew(again))
+            )
         is_done = len(todo) <= _REWRAPPED_MAX
         if is_done and older:
             kept = {newest: stored.versions[newest]}
-            put_named_key(draft, row, msgspec.structs.replace(stored, versions=kept))
+            key_records.put_named_key(draft, row, msgspec.structs.replace(stored, versions=kept))
         return len(todo[:_REWRAPPED_MAX]), is_done
 
-    def _cipher(self, stored: StoredNamedKey, version: int) -> WrappingKey:
-        return WrappingKey(self._root.unwrap(stored.versions[version], version_of(version)))
+    def _cipher(self, stored: key_records.StoredNamedKey, version: int) -> WrappingKey:
+        return WrappingKey(
+            self._root.unwrap(stored.versions[version], key_records.version_of(version))
+        )
 
     async def change_master(self, master: bytes, keep: Callable[[], None] = lambda: None) -> None:
         """Wrap the root key under another master key; `keep` stores that key before anyone can see
@@ -384,11 +381,11 @@ class Keyring:
         new = WrappingKey(master)
 
         def change(draft: Draft) -> None:
-            wrapped = draft.value(ROOT)
+            wrapped = draft.value(key_records.ROOT)
             assert wrapped is not None
-            secret = self._master.unwrap(wrapped, ROOT)
+            secret = self._master.unwrap(wrapped, key_records.ROOT)
             keep()
-            draft.put(ROOT, self._wrapped(new, secret, ROOT))
+            draft.put(key_records.ROOT, self._wrapped(new, secret, key_records.ROOT))
 
         await self._records.refresh()
         await self._records.change(change)
@@ -409,9 +406,9 @@ class Keyring:
     def can_seal(self, key: DataKey) -> bool:
         """False for a data key that no other process could open: etcd was restored from before its
         block, which is not there again yet."""
-        return not self._lost.has(block_of(key.number))
+        return not self._lost.has(key_records.block_of(key.number))
 
-    async def _new_block(self, row: str) -> OwnBlock:
+    async def _new_block(self, row: str) -> key_records.OwnBlock:
         """A block that nobody else uses: a new one, or a spare one while there can be no new one.
         Raises KeysAway."""
         try:
@@ -422,14 +419,14 @@ class Keyring:
                 raise
             return spare
 
-    def _spare_block(self, number: int | None) -> OwnBlock | None:
-        value = None if number is None else self._records.view.value(f"{DATA}{number}")
-        block = None if value is None else decoded(value, StoredBlock)
+    def _spare_block(self, number: int | None) -> key_records.OwnBlock | None:
+        value = None if number is None else self._records.view.value(f"{key_records.DATA}{number}")
+        block = None if value is None else key_records.decoded(value, key_records.StoredBlock)
         if number is None or block is None or block.version not in self._wrapping:
             return None
         wrapping = self._wrapping[block.version][1]
-        secret = wrapping.unwrap(block.wrapped, data_key_of(block.version))
-        own = OwnBlock(number, block.version, secret)
+        secret = wrapping.unwrap(block.wrapped, key_records.data_key_of(block.version))
+        own = key_records.OwnBlock(number, block.version, secret)
         # A disk that was set back or copied gives the block out again: no nonce may come twice.
         own.first_count = self._entropy.bits128() >> 65
         return own
@@ -448,16 +445,18 @@ class Keyring:
             except (KeysAway, OSError) as error:
                 self._log.warning("no_spare_block", reason=str(error))
 
-    def _put_new_block(self, draft: Draft, row: str) -> OwnBlock:
-        stored = stored_named_key(draft, row)
+    def _put_new_block(self, draft: Draft, row: str) -> key_records.OwnBlock:
+        stored = key_records.stored_named_key(draft, row)
         version = max(stored.versions)
         raise_counter(draft, self._lost.highest)
-        number = draft.next_number(BLOCKS)
+        number = draft.next_number(key_records.BLOCKS)
         secret = self._entropy.secret(KEY_BYTES)
-        wrapped = self._wrapped(self._cipher(stored, version), secret, data_key_of(version))
-        block = StoredBlock(version, wrapped, self._now_ms())
-        draft.put(f"{DATA}{number}", msgspec.json.encode(block))
-        return OwnBlock(number, version, secret)
+        wrapped = self._wrapped(
+            self._cipher(stored, version), secret, key_records.data_key_of(version)
+        )
+        block = key_records.StoredBlock(version, wrapped, self._now_ms())
+        draft.put(f"{key_records.DATA}{number}", msgspec.json.encode(block))
+        return key_records.OwnBlock(number, version, secret)
 
     def data_key(self, number: int) -> tuple[NamedKey, DataKey]:
         """A data key and the named key it belongs to. Raises SealBroken if it is missing or cannot
@@ -468,20 +467,20 @@ class Keyring:
         found = self._find_data_key(number)
         if found is None:
             if self._is_shared:
-                self._seek(block_of(number))
+                self._seek(key_records.block_of(number))
             raise SealBroken(f"there is no data key {number}")
         return self._kept(number, *found)
 
     def _find_data_key(self, number: int) -> tuple[NamedKey, DataKey] | None:
         """A data key from the present records; None if its block or its version is not there."""
-        value = self._records.view.value(f"{DATA}{block_of(number)}")
-        block = None if value is None else decoded(value, StoredBlock)
+        value = self._records.view.value(f"{key_records.DATA}{key_records.block_of(number)}")
+        block = None if value is None else key_records.decoded(value, key_records.StoredBlock)
         found = None if block is None else block.wrapped_key(number)
         if block is None or found is None or found[0] not in self._wrapping:
             return None
         version, wrapped = found
         named, wrapping = self._wrapping[version]
-        secret = wrapping.unwrap(wrapped, data_key_of(version))
+        secret = wrapping.unwrap(wrapped, key_records.data_key_of(version))
         return named, data_key(number, block.secret_of(number, secret))
 
     def _seek(self, block: int) -> None:
@@ -494,7 +493,7 @@ class Keyring:
         raise KeysAway(f"block {block} of data keys is not here yet")
 
     def _was_sought(self, block: int, was_read: bool) -> None:
-        if was_read and self._records.view.value(f"{DATA}{block}") is None:
+        if was_read and self._records.view.value(f"{key_records.DATA}{block}") is None:
             self._missing.add(block)
         self._sought.discard(block)
 
@@ -508,14 +507,14 @@ class Keyring:
 
     def _on_view(self, view: View, changed: Collection[str]) -> None:
         lost = self._lost.look(view, changed, self._wrapping)
-        has_keys = any(key.startswith(KEYS) for key in changed)
+        has_keys = any(key.startswith(key_records.KEYS) for key in changed)
         if has_keys:
             try:
                 self._load(view)
             except SealBroken as error:
                 self._log.error("keyring_unreadable", error=str(error))
         for block in self._lost.compare(self._wrapping):
-            for number in numbers_of(block):
+            for number in key_records.numbers_of(block):
                 self._data_keys.pop(number, None)
         for listener in self._listeners if has_keys or any(map(self._lost.has, lost)) else ():
             listener()
@@ -524,8 +523,8 @@ class Keyring:
     def _load(self, view: View) -> None:
         """Load the named keys and their versions. Raises SealBroken."""
         there: set[int] = set()
-        for row, value in view.below(KEYS).items():
-            stored = decoded(value, StoredNamedKey)
+        for row, value in view.below(key_records.KEYS).items():
+            stored = key_records.decoded(value, key_records.StoredNamedKey)
             named = self._named(row, stored)
             for version in stored.versions:
                 if self._stored_versions.get(version) != stored.versions[version]:
@@ -536,7 +535,7 @@ class Keyring:
         for version in self._wrapping.keys() - there:
             del self._wrapping[version], self._stored_versions[version]
 
-    def _named(self, row: str, stored: StoredNamedKey) -> NamedKey:
+    def _named(self, row: str, stored: key_records.StoredNamedKey) -> NamedKey:
         """The named key of a record, brought up to date in place: data keys refer to it."""
         account, name = row.split("/", 1)
         named = self._keys.get(row)
@@ -599,6 +598,8 @@ def _wrong_master() -> WrongMasterKey:
 def check_master(records: Mapping[str, bytes], master: bytes) -> None:
     """Raise WrongMasterKey if a cluster's records are under another master key."""
     try:
-        WrappingKey(master).unwrap(records.get(PREFIX + ROOT, b""), ROOT)
+        WrappingKey(master).unwrap(
+            records.get(key_records.PREFIX + key_records.ROOT, b""), key_records.ROOT
+        )
     except SealBroken as error:
         raise WrongMasterKey("the backup's keys are not under this master key") from error

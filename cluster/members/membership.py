@@ -80,7 +80,7 @@ class _Waits(NamedTuple):
 
     reason: str = ""
     action: str = ""
-    """For the operator."""
+    """The operator's next step."""
     is_taken: bool = False
     """Another host has its name; not for long if that was stopped."""
 

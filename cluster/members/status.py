@@ -216,7 +216,8 @@ def _replication(reports: Reports) -> str:
 
 
 def _clock_ahead_s(name: str, reports: Mapping[str, Reports]) -> int:
-    """Of this host, as the leaders that were reached have it; 0 if it may lead."""
+    """Seconds by which this host's clock is ahead, as leaders that were reached have it; 0 if it
+    may lead."""
     ahead_s = [
         peer.ahead_s
         for own in reports.values()

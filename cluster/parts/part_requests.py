@@ -241,5 +241,5 @@ def sum_of(counters: Iterable[QueueCounters]) -> QueueCounters:
 
 
 def parts_with_tasks(queue: QueueDefinition) -> list[QueueDefinition]:
-    """Of a whole queue or any of its parts: the home, and the parts that may have been it."""
+    """The home of a queue, which any of its parts may name, and the parts that may have been it."""
     return [part for part in queue.all_parts() if part.is_home or not part.part.is_open]

@@ -199,7 +199,8 @@ class SplitQueues:
         return place
 
     def _less_busy(self, parts: Sequence[QueueDefinition], bits: int) -> QueueDefinition:
-        """Of two different ones: one that does not answer is left as soon as it has a send."""
+        """The less busy of two parts by chance: one that does not answer is left as soon as it has
+        a send."""
         place = bits % len(parts)
         after = 1 + (bits >> 64) % max(1, len(parts) - 1)
         one, other = parts[place], parts[(place + after) % len(parts)]

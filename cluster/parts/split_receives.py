@@ -84,7 +84,8 @@ class _Waiting:
         self.limited: set[int] = set()
         """Ids of the parts whose messages a limit held back when they were last looked at."""
         self.queue: QueueDefinition | None = None
-        """As its parts were last looked at; a restored etcd may give a version again."""
+        """The queue with its parts as they were last looked at; a restored etcd may give a version
+        again."""
 
 
 class SplitReceives:

@@ -46,7 +46,7 @@ from cluster.peers.held_requests import Routed, View
 from cluster.peers.link import Call, ChannelService
 from cluster.peers.peer_outcomes import Reason, Refusal, Refused
 from cluster.peers.readiness import Leaders
-from cluster.peers.roles import REQUESTS, Role
+from cluster.peers.roles import REQUESTS, PeerRole
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.issued_ids import is_for_leaders
 from cluster.shards.lead import Lead
@@ -110,7 +110,7 @@ class ForwardedRequests:
         self.service = ChannelService(on_request=self._decide)
         """The service of `Channel.REQUESTS`, for the hosts of the cluster."""
 
-    def service_for(self, role: Role) -> ChannelService:
+    def service_for(self, role: PeerRole) -> ChannelService:
         """The same for others, which may not ask for everything."""
         return ChannelService(on_request=partial(self._decide, allowed=REQUESTS[role]))
 

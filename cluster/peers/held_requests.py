@@ -64,7 +64,7 @@ class Routed(Ticket, eq=False):
     hint: str = ""
     """The leader that another host named."""
     body: bytes = b""
-    """As it is sent, without the head; empty while that is not known."""
+    """The request as it is sent, without the head; empty while that is not known."""
     here: Ticket | None = None
     """Its ticket while a shard of this host has it."""
     is_here: bool = False

@@ -38,8 +38,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """The host that is meant to read this."""
     channel: str
     log_ids: dict[int, bytes]
-    """Of the shards in which this host is a voter. One that is new to a shard names none: it is
-    there to get the cluster's log."""
+    """Ids of the logs of the shards in which this host is a voter. One that is new to a shard names
+    none: it is there to get the cluster's log."""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):

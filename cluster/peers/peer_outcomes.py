@@ -59,7 +59,7 @@ class Reason(StrEnum):
     WRONG_CERTIFICATE = "wrong_certificate"
     UNKNOWN_CHANNEL = "unknown_channel"
     NOT_ALLOWED = "not_allowed"
-    """For a process of this role, see `roles.py`."""
+    """A process of this role may not ask for it, see `roles.py`."""
     OTHER_LOG = "other_log"
 
 

@@ -191,7 +191,7 @@ class TlsNetwork(Network):
 
 
 def _contexts(files: TlsFiles) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For connections that this host opens, and for those it accepts."""
+    """The context of connections that this host opens, and the one of those that it accepts."""
     contexts = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for context in contexts:
         context.minimum_version = ssl.TLSVersion.TLSv1_3

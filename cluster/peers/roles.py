@@ -31,7 +31,7 @@ from visibility.rules import (
 from visibility.rules.features import OPERATIONS
 
 
-class Role(StrEnum):
+class PeerRole(StrEnum):
     """A process as a host sees it."""
 
     MEMBER = "member"
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
     cluster: str
     """The id of its cluster; GATEWAYS of a gateway."""
-    role: Role = Role.MEMBER
+    role: PeerRole = PeerRole.MEMBER
     mark: str = FIRST_MARK
 
 
@@ -75,12 +75,12 @@ class Neighbour(NamedTuple):
     place: Place
 
 
-CHANNELS: dict[Role, frozenset[Channel]] = {
-    Role.MEMBER: frozenset(Channel),
-    Role.NEIGHBOUR: frozenset(
+CHANNELS: dict[PeerRole, frozenset[Channel]] = {
+    PeerRole.MEMBER: frozenset(Channel),
+    PeerRole.NEIGHBOUR: frozenset(
         {Channel.REQUESTS, Channel.CATALOG, Channel.STATUS, Channel.PAGES, Channel.COUNTS},
     ),
-    Role.GATEWAY: frozenset({Channel.REQUESTS, Channel.CATALOG, Channel.COUNTS}),
+    PeerRole.GATEWAY: frozenset({Channel.REQUESTS, Channel.CATALOG, Channel.COUNTS}),
 }
 """Channels that each may open here."""
 
@@ -120,10 +120,10 @@ _FOR_CLIENTS = {
 }
 """Asked by a router to answer a client, besides the client's own operations."""
 
-REQUESTS: dict[Role, frozenset[type[Operation]]] = {
-    Role.MEMBER: frozenset(OPERATIONS),
-    Role.NEIGHBOUR: frozenset(OPERATIONS.keys() - _OF_THE_CLUSTER),
-    Role.GATEWAY: frozenset(
+REQUESTS: dict[PeerRole, frozenset[type[Operation]]] = {
+    PeerRole.MEMBER: frozenset(OPERATIONS),
+    PeerRole.NEIGHBOUR: frozenset(OPERATIONS.keys() - _OF_THE_CLUSTER),
+    PeerRole.GATEWAY: frozenset(
         {each for each in OPERATIONS if each.__module__ == Operation.__module__} | _FOR_CLIENTS
     ),
 }

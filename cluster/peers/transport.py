@@ -25,7 +25,7 @@ from cluster.peers.link import Acceptor, ChannelService, Incoming, Link
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
 from cluster.peers.peer_settings import Address, Channel, PeerSettings, is_host_id
-from cluster.peers.roles import CHANNELS, FIRST_MARK, Neighbour, Place, Role
+from cluster.peers.roles import CHANNELS, FIRST_MARK, Neighbour, PeerRole, Place
 from cluster.peers.wire import Wire
 from cluster.tasks import start_task
 
@@ -76,7 +76,7 @@ class Transport(Acceptor):
         assert is_host_id(host)
         self.host = host
         self._cluster = cluster
-        self._own_place = Place(cluster, Role.MEMBER, mark)
+        self._own_place = Place(cluster, PeerRole.MEMBER, mark)
         self._log_ids = log_ids
         self._network = network
         self._settings = settings
@@ -88,7 +88,7 @@ class Transport(Acceptor):
         self._neighbours = _NO_NEIGHBOURS
         self._dialers: dict[tuple[str, Channel], Dialer] = {}
         self._services: dict[str, ChannelService] = {}
-        self._of_role: dict[tuple[str, Role], ChannelService] = {}
+        self._of_role: dict[tuple[str, PeerRole], ChannelService] = {}
         self._incoming: set[Incoming] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -98,7 +98,9 @@ class Transport(Acceptor):
         self.on_lost: list[Callable[[str, Channel], None]] = []
         """Called each time it has ended, unless this host stops."""
 
-    def serve(self, channel: Channel, service: ChannelService, role: Role | None = None) -> None:
+    def serve(
+        self, channel: Channel, service: ChannelService, role: PeerRole | None = None
+    ) -> None:
         """Serve a channel from now on, only for those with this role if one is given."""
         if role is None:
             self._services[channel] = service
@@ -167,7 +169,7 @@ class Transport(Acceptor):
             may_open = host != self.host
         else:
             is_known = neighbour is not None and neighbour.address is not None
-            may_open = is_known and channel in CHANNELS[Role.NEIGHBOUR]
+            may_open = is_known and channel in CHANNELS[PeerRole.NEIGHBOUR]
         if may_open and not self._is_stopping:
             self._dialers[host, channel] = self._dialer(host, channel, DialerOnDemand)
 

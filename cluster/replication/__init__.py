@@ -1,6 +1,13 @@
 """Replication of one shard's log: `Replica` is one host's part of it."""
 
-from cluster.replication.contract import Network, NotServing, ReplicaOwner, Role, Times, Timing
+from cluster.replication.contract import (
+    Network,
+    NotServing,
+    ReplicaOwner,
+    ReplicaRole,
+    Times,
+    Timing,
+)
 from cluster.replication.journal import Journal
 from cluster.replication.journal_files import OtherLog
 from cluster.replication.leadership import Holder, Leadership, Seen, TermRecord
@@ -15,7 +22,7 @@ __all__ = [
     "OtherLog",
     "Replica",
     "ReplicaOwner",
-    "Role",
+    "ReplicaRole",
     "Seen",
     "TermRecord",
     "Times",

@@ -55,7 +55,7 @@ class AppliedRows(FlushedRows):
         self._disk = disk
         self._on_closing = on_closing
         self._timer: asyncio.Handle | None = None
-        """Of the replica's next tick."""
+        """The timer of the replica's next tick."""
         self._stopped: asyncio.Future[None] | None = None
         """Done when the replica has let go of its files."""
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
 from cluster.replication import replica_messages
-from cluster.replication.contract import Role
+from cluster.replication.contract import ReplicaRole
 from cluster.replication.following import Follower
 from cluster.replication.leadership import Holder, Seen, Taken, TermRecord, record_of
 from cluster.replication.leading import Leading
@@ -27,7 +27,7 @@ class Asking(Part):
     """Asks the peers first; takes the key only if a majority answers."""
 
     def __init__(self, replica: Follower, seen: Seen) -> None:
-        self.role = Role.ASKING
+        self.role = ReplicaRole.ASKING
         self._replica = replica
         self._seen = seen
         self._standings: dict[str, replica_messages.Standing] = {}
@@ -47,14 +47,14 @@ class Asking(Part):
         replica = self._replica
         if not isinstance(message, replica_messages.Standing) or message.attempt != self._attempt:
             return
-        if message.log_id == replica.log.log_id and self.role is Role.ASKING:
+        if message.log_id == replica.log.log_id and self.role is ReplicaRole.ASKING:
             self._standings[message.replica_id] = message
             self._ahead_s[message.replica_id] = message.wall_s - replica.times.wall_s()
             self._decide()
 
     def tick(self) -> None:
         """Decide once the answers have had their time."""
-        if self.role is Role.ASKING:
+        if self.role is ReplicaRole.ASKING:
             self._decide()
 
     def _known(self) -> list[storage_log.Promise | replica_messages.Standing | TermRecord]:
@@ -98,7 +98,7 @@ class Asking(Part):
         replica = self._replica
         taken = voters._replace(term=self._next_term())
         holder = Holder(replica.name, replica.replica_id, taken.term)
-        self.role = Role.TAKING
+        self.role = ReplicaRole.TAKING
         record = record_of(taken, replica.log.log_id)
         replica.leadership.take(self._seen, holder, record, partial(self._taken, holder, taken))
 
@@ -121,7 +121,7 @@ class Asking(Part):
 class Adopting(Part):
     """Collects the promises of a majority, then makes the log that of the best of them."""
 
-    role = Role.ADOPTING
+    role = ReplicaRole.ADOPTING
 
     def __init__(
         self,

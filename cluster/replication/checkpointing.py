@@ -65,7 +65,7 @@ class RowsPlace(NamedTuple):
     read_rows: Callable[[Path], RowFiles] = FileRows
     """Opens the files a second time, to look for damage."""
     new_disk: Callable[[], Disk] = SystemDisk
-    """For the log beside the rows."""
+    """Makes the disk of the log beside the rows."""
     in_thread: InThread = _in_thread
 
 

@@ -18,7 +18,7 @@ class NotServing(Exception):
     """This replica does not lead, or must not append now: nothing was written."""
 
 
-class Role(StrEnum):
+class ReplicaRole(StrEnum):
     """See the table in `replica.py`."""
 
     FOLLOWER = "follower"
@@ -59,7 +59,8 @@ class Timing(NamedTuple):
     batch_bytes: int = 1 << 20
     """Entries sent in one message, unless a single one is larger."""
     retained_bytes: int = 256 << 20
-    """Of its log a leader keeps up to that much for voters that lag behind, a follower always."""
+    """Bytes of its log that a leader keeps at most for voters that lag behind, and a follower
+    always."""
     under_way_max: int = 8
     """Entries that a leader has appended and not committed."""
     waiting_max: int = 1

@@ -77,7 +77,7 @@ class LeaderKey:
         self._read_at = -inf
 
     def invite(self) -> None:
-        """For a moment this replica takes the key without waiting: the leader left it the shard."""
+        """Let this replica take the key at once, for a moment: the leader left it the shard."""
         self._invited_until = self._now() + self._timing.head_start_s
 
     @property

@@ -13,7 +13,7 @@ import structlog
 
 from cluster.replication import replica_messages
 from cluster.replication.clocks import Clocks
-from cluster.replication.contract import Network, ReplicaOwner, Role, Times, Timing
+from cluster.replication.contract import Network, ReplicaOwner, ReplicaRole, Times, Timing
 from cluster.replication.journal import Journal
 from cluster.replication.leader_key import LeaderKey
 from cluster.replication.leadership import Leadership
@@ -33,7 +33,7 @@ def _eager() -> float:
 class Part:
     """The work of a replica besides following, while it wants the key or has it."""
 
-    role: Role
+    role: ReplicaRole
 
     def begin(self) -> None:
         """It is the replica's part from now on."""
@@ -126,11 +126,11 @@ class ReplicaCore:
     # -- what it is --------------------------------------------------------------------------------
 
     @property
-    def role(self) -> Role:
+    def role(self) -> ReplicaRole:
         """See the table in `replica.py`."""
         if self._recovery is not None:
-            return Role.RECOVERING
-        return self.part.role if self.part is not None else Role.FOLLOWER
+            return ReplicaRole.RECOVERING
+        return self.part.role if self.part is not None else ReplicaRole.FOLLOWER
 
     @property
     def is_whole(self) -> bool:

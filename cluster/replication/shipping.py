@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from cluster.replication import replica_messages
-from cluster.replication.contract import NotServing, Role
+from cluster.replication.contract import NotServing, ReplicaRole
 from cluster.replication.following import Follower
 from cluster.replication.leadership import Taken
 from cluster.replication.replica_core import Part
@@ -87,7 +87,7 @@ class Peer:
 class Shipping(Part):
     """The part of a leader that each Entry passes; `Leading` adds the rest."""
 
-    role = Role.LEADER
+    role = ReplicaRole.LEADER
 
     def __init__(
         self, replica: Follower, taken: Taken, waiting: Sequence[Callable[[bool], None]]

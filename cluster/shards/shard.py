@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import structlog
 
+from cluster.shards import shard_report
 from cluster.shards.answers import NotDecided, RefusedReceives
 from cluster.shards.issued_ids import (
     check_ids,
@@ -28,20 +29,6 @@ from cluster.shards.issued_ids import (
 from cluster.shards.lead import Lead
 from cluster.shards.loading import load_healed
 from cluster.shards.shard_parts import ShardParts, TurnTimes
-from cluster.shards.shard_report import (
-    Followed,
-    News,
-    OnNews,
-    OnRows,
-    Phase,
-    QueueReport,
-    ShardReport,
-    TimesReport,
-    archive_report,
-    queue_reports,
-    tasks_since,
-    times_reports,
-)
 from cluster.shards.turn_sample import QueueShare, TurnSample
 from storage.engines.store import SharedStore, Store, StoreFailed
 from storage.rows.answer_rows import StoredAnswers
@@ -67,10 +54,10 @@ class Shard:
 
     def __init__(self, number: int, parts: ShardParts) -> None:
         self.number = number
-        self.phase = Phase.LOADING
+        self.phase = shard_report.Phase.LOADING
         self.lead: Lead | None = None
         """Decides requests while this host leads."""
-        self.followed = Followed()
+        self.followed = shard_report.Followed()
         self._state = ShardState(None, parts.definitions, parts.sealing)
         """The memory of the present lead, or of the one that failed; a follower's is empty."""
         self._times = TurnTimes()
@@ -81,7 +68,7 @@ class Shard:
         self._loaded_at_ms = 0
         self._prepares = True
         self._parts = parts
-        self._listeners: list[OnNews] = []
+        self._listeners: list[shard_report.OnNews] = []
         self._log = structlog.get_logger("shard").bind(shard=number)
         self._store: Store | None = None
         """None while it is not open, or failed."""
@@ -115,13 +102,13 @@ class Shard:
         store = await self._parts.open_store()
         self._shared = store.shared
         if self._shared is not None:
-            self._store, self.phase = store, Phase.FOLLOWING
+            self._store, self.phase = store, shard_report.Phase.FOLLOWING
             self._shared.follow(self)
             return
         try:
             await self._load(store, highest_queue_id)
         except BaseException:
-            self._leave(Phase.FAILED)
+            self._leave(shard_report.Phase.FAILED)
             self._store, self._broken = None, store
             await self.abandon()
             raise
@@ -166,13 +153,18 @@ class Shard:
             times=self._times,
             log=self._log,
         )
-        self._store, self._state, self.lead, self.phase = store, state, lead, Phase.LEADING
+        self._store, self._state, self.lead, self.phase = (
+            store,
+            state,
+            lead,
+            shard_report.Phase.LEADING,
+        )
         self._loaded_at_ms = self._parts.clock.now_ms()
         state.prepares = self._prepares
         lead.begin(self._loaded_at_ms, self.number, is_older=store.came_back_shorter)
         if self.lead is lead:
             self._refused.give_back(lead.submit)
-            self.tell(News.LEADS)
+            self.tell(shard_report.News.LEADS)
 
     def let_prepare(self, *, prepares: bool) -> None:
         """Prepare deletes of transactions from now on, or none, also after another start."""
@@ -199,7 +191,7 @@ class Shard:
                 task.cancel()
                 await asyncio.wait([task])
         store, self._store = self._store, None
-        self._leave(Phase.STOPPED)
+        self._leave(shard_report.Phase.STOPPED)
         await self.abandon()
         if store is not None:
             await store.close()
@@ -226,11 +218,11 @@ class Shard:
 
     # -- what others may look into -----------------------------------------------------------------
 
-    def subscribe(self, on_news: OnNews) -> None:
+    def subscribe(self, on_news: shard_report.OnNews) -> None:
         """Have the shard's news told, from now on."""
         self._listeners.append(on_news)
 
-    def follow(self, queue_ids: Collection[int], on_rows: OnRows) -> None:
+    def follow(self, queue_ids: Collection[int], on_rows: shard_report.OnRows) -> None:
         """Have the row changes told of Entries that change one of these queues, instead of those
         followed before. `News.LEADS` says that some may have been missed."""
 
@@ -242,7 +234,7 @@ class Shard:
 
         self.followed.follow(queue_ids, tell)
 
-    def tell(self, news: News) -> None:
+    def tell(self, news: shard_report.News) -> None:
         """See `LeadOwner`."""
         for listener in self._listeners:
             try:
@@ -255,10 +247,10 @@ class Shard:
         """True while requests are decided here; else they are answered ServiceUnavailable."""
         return self.lead is not None
 
-    def report(self) -> ShardReport:
+    def report(self) -> shard_report.ShardReport:
         """The shard's present state, without its queues."""
         state = self._state
-        return ShardReport(
+        return shard_report.ShardReport(
             number=self.number,
             phase=self.phase,
             loaded_at_ms=self._loaded_at_ms,
@@ -268,7 +260,7 @@ class Shard:
             trusted_ms=self._parts.clock.trusted_ms(self._parts.clock.now_ms()),
             turn_s=self._times.seconds.report(),
             turn_requests=self._times.requests.report(),
-            archive=archive_report(state.archive),
+            archive=shard_report.archive_report(state.archive),
             outbox=len(state.outbox.departures),
             outbox_since_ms=moving_since_ms(state),
             outbox_waiting=waiting_messages(state),
@@ -295,7 +287,7 @@ class Shard:
 
     def tasks_since(self, queue_ids: Iterable[int], since_ms: int) -> dict[int, list[MoveTask]]:
         """See `shard_report.tasks_since`; none while this host does not lead."""
-        return tasks_since(self._state, queue_ids, since_ms) if self.ready else {}
+        return shard_report.tasks_since(self._state, queue_ids, since_ms) if self.ready else {}
 
     def counters(self) -> dict[int, QueueCounters]:
         """Counters by id of the queues that hold or held messages."""
@@ -303,14 +295,16 @@ class Shard:
 
     def queues(
         self, queue_ids: Iterable[int], detailed_ids: Container[int] = ()
-    ) -> list[QueueReport]:
+    ) -> list[shard_report.QueueReport]:
         """Report these queues, without those that never held a message; details may read rows."""
         looked_into = detailed_ids if self.ready else ()
-        return queue_reports(self._state, queue_ids, looked_into, self._parts.clock.now_ms())
+        return shard_report.queue_reports(
+            self._state, queue_ids, looked_into, self._parts.clock.now_ms()
+        )
 
-    def times_in_queues(self, queue_ids: Iterable[int]) -> list[TimesReport]:
+    def times_in_queues(self, queue_ids: Iterable[int]) -> list[shard_report.TimesReport]:
         """Report these queues and the times that deleted messages spent there."""
-        return times_reports(self._state, queue_ids)
+        return shard_report.times_reports(self._state, queue_ids)
 
     def take_sample(self) -> dict[int, QueueShare]:
         """The queues of the Turns since the last call, as a sample; the first call begins it."""
@@ -393,8 +387,8 @@ class Shard:
 
     def on_deposed(self) -> None:
         """See `Leader`. Drop memory; what is not released is refused."""
-        if self.phase in (Phase.LEADING, Phase.FOLLOWING):
-            self._leave(Phase.FOLLOWING)
+        if self.phase in (shard_report.Phase.LEADING, shard_report.Phase.FOLLOWING):
+            self._leave(shard_report.Phase.FOLLOWING)
             self._log.info("shard_follows")
 
     def on_failed(self, error: StoreFailed) -> None:
@@ -403,7 +397,10 @@ class Shard:
             self.on_failure(error)
 
     def _leave(
-        self, phase: Phase, tickets: Sequence[Ticket] = (), undecided: Sequence[Ticket] = ()
+        self,
+        phase: shard_report.Phase,
+        tickets: Sequence[Ticket] = (),
+        undecided: Sequence[Ticket] = (),
     ) -> None:
         """Lead no longer, and refuse everything unreleased: a Turn's own `tickets` first, whose
         outcome is unknown, and `undecided` ones."""
@@ -417,7 +414,7 @@ class Shard:
             lead.refuse(tickets)
             # Those of a shard that remembers: who asked tries again, or undoes them.
             lead.end(None if self._parts.remembers else self._refused)
-        if phase is Phase.FOLLOWING:
+        if phase is shard_report.Phase.FOLLOWING:
             self._state = ShardState(None, self._parts.definitions, self._parts.sealing)
 
     def undecided(self) -> ServiceUnavailable:
@@ -431,7 +428,7 @@ class Shard:
         self._failures += 1
         self._log.error("store_failed", error=str(error))
         self._broken, self._store = self._store, None
-        self._leave(Phase.FAILED, tickets)
+        self._leave(shard_report.Phase.FAILED, tickets)
         if self._shared is not None:
             self._shared.give_up(str(error))
         self._reopening = asyncio.create_task(self._reopen())
@@ -440,13 +437,13 @@ class Shard:
         """See `LeadOwner`. Leave the lead to a host with sound rows: nothing of the Turn was
         appended.
 
-        The requests that came before it may have changed something in earlier Turns: whoever sent
-        them finds that this host leads no longer, and asks the next leader.
+        Requests from before this Turn may have changed something: their senders hear that this
+        host leads no longer, and ask the next leader.
         """
         assert self._shared is not None
         are_new = {id(ticket) for ticket in new}
         earlier = [ticket for ticket in error.tickets if id(ticket) not in are_new]
-        self._leave(Phase.FOLLOWING, earlier, new)
+        self._leave(shard_report.Phase.FOLLOWING, earlier, new)
         self._shared.replace_rows(str(error.__cause__))
 
     def rebuilds(self, damage: Damage) -> bool:
@@ -471,7 +468,7 @@ class Shard:
             try:
                 await self.abandon()
                 await self.start()
-                if self.phase is Phase.LEADING:
+                if self.phase is shard_report.Phase.LEADING:
                     self._log.warning("store_reopened")
                 return
             except Exception as error:  # any error: the only remedy is to retry

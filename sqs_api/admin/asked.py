@@ -34,7 +34,7 @@ class Step(NamedTuple):
     is_first: bool
     is_last: bool
     sums: dict[str, int]
-    """Of this request alone."""
+    """The sums of this request alone."""
 
 
 class Asked:

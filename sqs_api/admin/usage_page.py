@@ -100,7 +100,7 @@ async def read_usage(page: UsagePage, asked: Asked, given: UsageParameters) -> S
 
 
 def _greatest(rows: Iterable[GatewayRow]) -> list[UsageRow]:
-    """Of the rows of a gateway that several hosts have, the latest, whose sums are greatest."""
+    """The latest of the rows of a gateway that several hosts have: its sums are greatest."""
     found: dict[tuple[str, str, str, str], UsageRow] = {}
     for gateway, row in rows:
         key = (gateway, row.day, row.account, row.queue)

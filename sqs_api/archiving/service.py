@@ -20,7 +20,7 @@ from sqs_api.archiving.lake_questions import ArchivedTable
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.parts import Feature
 from sqs_api.periodic import Every
-from sqs_api.settings.cluster_settings import Role
+from sqs_api.settings.cluster_settings import ProcessRole
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
 from storage.engines.flushed_rows import FlushedRows
 from storage.lake.lake_permissions import make_folder, read_umask
@@ -84,7 +84,7 @@ class Archiving:
         self._schedule: Schedule | None = None
         self.feature = Feature()
         """Begins once the node's note is in its data folder, since jobs read it."""
-        if settings.role is Role.GATEWAY:
+        if settings.role is ProcessRole.GATEWAY:
             self.feature = Feature(parts={ArchivePages: AtHosts()})
             return
         every, lake = settings.archive_every, settings.lake

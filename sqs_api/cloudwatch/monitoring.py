@@ -22,6 +22,7 @@ from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.metric_actions import (
     Found,
+    Reader,
     Wanted,
     get_metric_data,
     get_metric_statistics,
@@ -217,7 +218,7 @@ class Monitoring(OtherService):
         return msgspec.msgpack.encode(sorted(names))
 
 
-class HistoryReader:
+class HistoryReader(Reader):
     """Reads the queues of an account in a region, on all hosts; see `metric_actions.Reader`."""
 
     def __init__(self, history: History, hosts: EveryHost, account: str, region: str) -> None:
@@ -226,8 +227,8 @@ class HistoryReader:
         self._account = account
         self._region = region
 
+    @override
     async def datapoints(self, wanted: Iterable[Wanted]) -> Found:
-        """See `metric_actions.Reader`."""
         by_window: dict[Window, list[Wanted]] = {}
         for each in wanted:
             by_window.setdefault(each.window, []).append(each)
@@ -246,8 +247,8 @@ class HistoryReader:
                 await asyncio.sleep(0)
         return Found(found, not heard.missing)
 
+    @override
     async def names(self, within_s: float) -> list[str]:
-        """See `metric_actions.Reader`."""
         since = self._history.minute - int(within_s) // 60
         asked = _NamesAsked(self._account, self._region, since)
         heard = await self._hosts.ask(_NAMES, msgspec.msgpack.encode(asked))

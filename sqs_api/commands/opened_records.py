@@ -13,18 +13,7 @@ import msgspec
 
 from cluster.catalog.host_records import HostRecords, read_host_records
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.coordination.coordination import (
-    Change,
-    Conflict,
-    Coordination,
-    Done,
-    OnChange,
-    Outcome,
-    Snapshot,
-    Transaction,
-    Unavailable,
-    Unknown,
-)
+from cluster.coordination import coordination
 from cluster.coordination.part import Fixed, Part
 from sqs_api.commands.page_client import AdminClient, AdminRefused, NoAnswer, ServiceAway
 from sqs_api.settings.cluster_records import COMMANDS, open_coordination, read_once
@@ -37,7 +26,10 @@ _PAGE = "records"
 _WAIT_S = 10.0
 """Time that a command waits for a service that starts or stops, or for another command."""
 _AGAIN_S = 0.1
-_SOUND: dict[str, type[Done | Conflict]] = {"Done": Done, "Conflict": Conflict}
+_SOUND: dict[str, type[coordination.Done | coordination.Conflict]] = {
+    "Done": coordination.Done,
+    "Conflict": coordination.Conflict,
+}
 
 
 @asynccontextmanager
@@ -82,7 +74,7 @@ def copied_records(settings: Settings) -> Fixed:
     FolderRefused, MembershipRefused."""
     if settings.etcd is not None:
         found = read_once(settings, "", SystemClock(), SystemEntropy())
-        if isinstance(found, Unavailable):
+        if isinstance(found, coordination.Unavailable):
             raise FolderRefused(f"cannot read the cluster's records: {found.reason}")
         return Fixed(found)
     try:
@@ -98,8 +90,8 @@ class ServiceRecords:
     def __init__(self, client: AdminClient) -> None:
         """Call `open` instead."""
         self._client = client
-        self._shown = Snapshot(0, [])
-        self._watchers: list[OnChange] = []
+        self._shown = coordination.Snapshot(0, [])
+        self._watchers: list[coordination.OnChange] = []
 
     @classmethod
     async def open(cls, client: AdminClient) -> ServiceRecords:
@@ -108,21 +100,21 @@ class ServiceRecords:
         await records._read()
         return records
 
-    def below(self, folder: str) -> Coordination:
+    def below(self, folder: str) -> coordination.Coordination:
         """The records whose keys begin with this."""
         return Part(self, folder)
 
     async def _ask(self, method: str, content: object = None) -> Any:
         return await asyncio.to_thread(self._client.ask, method, _PAGE, content)
 
-    async def _read(self) -> Snapshot:
+    async def _read(self) -> coordination.Snapshot:
         """Raises AdminRefused."""
-        found = msgspec.convert(await self._ask("GET"), Snapshot)
+        found = msgspec.convert(await self._ask("GET"), coordination.Snapshot)
         before = {record.key: record for record in self._shown.records}
         now = {record.key: record for record in found.records}
         self._shown = found
         changed = {each for each in before.keys() | now.keys() if before.get(each) != now.get(each)}
-        change = Change(
+        change = coordination.Change(
             found.revision,
             {key: now[key].value if key in now else None for key in changed},
             {key: now[key].revision for key in changed & now.keys()},
@@ -131,35 +123,35 @@ class ServiceRecords:
             on_change(change)
         return found
 
-    async def read_all(self) -> Snapshot | Unavailable:
+    async def read_all(self) -> coordination.Snapshot | coordination.Unavailable:
         """See Coordination."""
         try:
             return await self._read()
         except AdminRefused as error:
-            return Unavailable(str(error))
+            return coordination.Unavailable(str(error))
 
-    async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
+    async def read(self, keys: Collection[str]) -> coordination.Snapshot | coordination.Unavailable:
         """See Coordination."""
         found = await self.read_all()
-        return found if isinstance(found, Unavailable) else found.of(keys)
+        return found if isinstance(found, coordination.Unavailable) else found.of(keys)
 
-    async def commit(self, transaction: Transaction) -> Outcome:
+    async def commit(self, transaction: coordination.Transaction) -> coordination.Outcome:
         """See Coordination."""
         try:
             sent = msgspec.to_builtins(transaction[:2])
             name, said = await self._ask("POST", sent)
             await self._read()
         except ServiceAway as error:
-            return Unavailable(str(error))
+            return coordination.Unavailable(str(error))
         except NoAnswer as error:
-            return Unknown(str(error))
+            return coordination.Unknown(str(error))
         except AdminRefused as error:
-            return Unavailable(str(error))
+            return coordination.Unavailable(str(error))
         if name in _SOUND:
             return _SOUND[name](said)
-        return (Unknown if name == "Unknown" else Unavailable)(said)
+        return (coordination.Unknown if name == "Unknown" else coordination.Unavailable)(said)
 
-    async def watch(self, after: Snapshot, on_change: OnChange) -> None:
+    async def watch(self, after: coordination.Snapshot, on_change: coordination.OnChange) -> None:
         """See Coordination."""
         self._watchers.append(on_change)
 

@@ -110,7 +110,7 @@ class _Change(NamedTuple):
     """The look in which a span lost its note."""
     latest: int
     number: int
-    """Of the change, so that a later one is told apart."""
+    """The number of the change, by which a later one is told apart."""
 
 
 class Unnoted:

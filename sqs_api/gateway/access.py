@@ -408,7 +408,6 @@ class _Request:
     def check_key(
         self, permissions: tuple[str, ...], queue: QueueDefinition, named: NamedKey | None = None
     ) -> None:
-        """See `Access.check_key`."""
         keys = lru_cache(maxsize=1)(partial(self._keys_for_key, queue))
         self._access.check_key(permissions, queue, named, self._caller, keys)
 

@@ -100,7 +100,7 @@ class Exchange(msgspec.Struct):
     held_bytes: int = 0
     """The share of the request memory that a receive's answer has until it is written."""
     changes: int = 0
-    """Of a receive: `Access.changes` when it was let in."""
+    """`Access.changes` when a receive was let in."""
     kept_headers: Mapping[bytes, bytes] | None = None
     """See `MayWait`."""
     taken: int = 0

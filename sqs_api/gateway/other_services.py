@@ -49,7 +49,7 @@ class OtherAnswer(msgspec.Struct, frozen=True):
     is_denied: bool = False
     """It was refused to the caller, or for its signature: the audit log has it."""
     caller: Caller | None = None
-    """Of a denied request, if its signature is known."""
+    """The caller of a denied request, if its signature is known."""
 
 
 OnOtherAnswer = Callable[[OtherAnswer], None]

@@ -14,11 +14,13 @@ from typing import NoReturn
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
 from cluster.clock import Clock
 from cluster.keys.key_owners import NamedKey, key_place
 from cluster.keys.keyring import Keyring, KeysAway
+from visibility.content.sealing import Sealing, SendSealing
 from visibility.contract.errors import KmsAccessDenied, KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
@@ -40,7 +42,7 @@ class _Sealing(msgspec.Struct):
     made_at_s: float
 
 
-class Sealer:
+class Sealer(Sealing, SendSealing):
     """Seals for one process."""
 
     def __init__(self, keyring: Keyring, clock: Clock, *, makes_keys: bool) -> None:
@@ -90,8 +92,8 @@ class Sealer:
                 found[named.key_id] = named
         return list(found.values())
 
+    @override
     def check(self, queue: QueueDefinition) -> None:
-        """See `visibility.content.sealing.Sealing`."""
         reference = queue.settings.encryption
         if reference is None:
             return
@@ -101,8 +103,8 @@ class Sealer:
                 return  # no data key is needed to receive
         self._current(reference, queue.account)
 
+    @override
     def key_of(self, queue: QueueDefinition) -> DataKey | None:
-        """See `visibility.content.sealing.SendSealing`."""
         reference = queue.settings.encryption
         return None if reference is None else self._current(reference, queue.account).key
 
@@ -137,8 +139,8 @@ class Sealer:
             admit(named)
         return key
 
+    @override
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
-        """See `visibility.content.sealing.Sealing`."""
         reference = queue.settings.encryption
         if reference is None or self._stays(message, self._named(reference, queue.account)):
             return message
@@ -148,10 +150,10 @@ class Sealer:
             return message
         return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
 
+    @override
     def with_content(
         self, message: StoredMessage, data: bytes, queue: QueueDefinition
     ) -> StoredMessage:
-        """See `visibility.content.sealing.Sealing`."""
         number = self.sealed_for(message, queue).sealed
         if not number:
             return msgspec.structs.replace(message, data=data)
@@ -165,9 +167,8 @@ class Sealer:
             message, data=current.key.seal(data), sealed=current.key.number
         )
 
+    @override
     def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
-        """See `visibility.content.sealing.Sealing`."""
-
         def admit(named: NamedKey) -> None:
             for queue in queues:
                 reference = queue.settings.encryption
@@ -197,6 +198,7 @@ class Sealer:
         own = self._keyring.find(queue.settings.encryption or BUILT_IN_KEY, queue.account)
         return not named.account or (own is not None and own.key_id == named.key_id)
 
+    @override
     def open_note(self, number: int, data: bytes) -> bytes | None:
         """The content sealed under a data key, None if that cannot be opened for good. Raises
         ServiceUnavailable if the key is not here yet."""

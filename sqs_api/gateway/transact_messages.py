@@ -45,21 +45,8 @@ from sqs_api.protocol.transact_shapes import (
     TransactMessagesResult,
 )
 from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
+from visibility.contract import errors
 from visibility.contract.actions import Action, AnsweredBy
-from visibility.contract.errors import (
-    BatchRequestTooLong,
-    Departing,
-    EmptyBatchRequest,
-    InternalError,
-    InvalidParameterValue,
-    Moved,
-    QueueError,
-    RequestThrottled,
-    ServiceUnavailable,
-    TooManyEntriesInBatchRequest,
-    TransactionCanceled,
-    without_frames,
-)
 from visibility.contract.limits import MAXIMUM_MESSAGE_SIZE
 from visibility.contract.model import Content, QueueDefinition, Receipt
 from visibility.contract.operations import DeleteMessage, SendMessage
@@ -80,11 +67,11 @@ _decode = msgspec.json.Decoder(TransactMessagesRequest).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def _ignored(answer: Answer | QueueError) -> None:
-    """Of a shard that asks by itself later, if it was not reached."""
+def _ignored(answer: Answer | errors.QueueError) -> None:
+    """Take the answer of a shard that asks by itself later, if it was not reached."""
 
 
-class _Canceled(TransactionCanceled):
+class _Canceled(errors.TransactionCanceled):
     """A cancelled transaction, with (code, text) for each entry; empty for one without a fault."""
 
     def __init__(self, reasons: Sequence[tuple[str, str]]) -> None:
@@ -169,10 +156,10 @@ class Transactions(OtherService):
     def refused(self, error: Exception, request: OtherRequest) -> OtherAnswer:
         """The answer to a refused request."""
         request_id = request.request_id
-        if not isinstance(error, QueueError | AuthError):
+        if not isinstance(error, errors.QueueError | AuthError):
             self._log.error("request_failed", request_id=request_id, exc_info=error)
-            error = InternalError()
-        elif isinstance(error, ServiceUnavailable):
+            error = errors.InternalError()
+        elif isinstance(error, errors.ServiceUnavailable):
             self._log.error("unavailable", request_id=request_id, action=_ACTION.name)
         written = encode_error(error, Wire.JSON, request_id)
         body = _with_reasons(written.body, error) if isinstance(error, _Canceled) else written.body
@@ -193,7 +180,7 @@ class Transactions(OtherService):
     ) -> list[Entry]:
         """Find the queues, ask for permission, pack and seal. Raises QueueError, AuthError."""
         found: dict[int, Entry] = {}
-        faults: dict[int, QueueError] = {}
+        faults: dict[int, errors.QueueError] = {}
         sends: dict[str, dict[int, SendMessage]] = {}
         for place, item in enumerate(items):
             try:
@@ -203,32 +190,34 @@ class Transactions(OtherService):
                 elif item.delete is not None:
                     check_delete_message(item.delete)
                     found[place] = self._delete(item.delete, caller, request)
-            except QueueError as error:
-                faults[place] = without_frames(error)
+            except errors.QueueError as error:
+                faults[place] = errors.without_frames(error)
         size = 0
         for url, by_place in sends.items():
             to_queue = list(by_place.values())
             try:
                 queue, parts = self._sends(url, to_queue, caller, request)
-            except QueueError as error:
-                faults |= dict.fromkeys(by_place, without_frames(error))
+            except errors.QueueError as error:
+                faults |= dict.fromkeys(by_place, errors.without_frames(error))
                 continue
             for (place, send), part in zip(by_place.items(), parts, strict=True):
                 if isinstance(part, Content):
                     found[place] = Entry(queue, part, send.delay_seconds)
                     size += part.size
                 else:
-                    assert isinstance(part, QueueError)
+                    assert isinstance(part, errors.QueueError)
                     faults[place] = part
         if faults:
             _check([_reason(faults.get(place)) for place in range(len(items))])
         if size > _BYTES_MAX:
-            raise BatchRequestTooLong(
+            raise errors.BatchRequestTooLong(
                 f"Batch requests cannot be longer than {_BYTES_MAX} bytes. "
                 f"You have sent {size} bytes."
             )
         if len({each.queue.account for each in found.values()}) > 1:
-            raise InvalidParameterValue("The queues of a transaction must be of one account.")
+            raise errors.InvalidParameterValue(
+                "The queues of a transaction must be of one account."
+            )
         return [found[place] for place in range(len(items))]
 
     def _delete(self, operation: DeleteMessage, caller: Caller, request: OtherRequest) -> Entry:
@@ -302,12 +291,12 @@ class _Exchange:
         except Exception as error:
             self._refuse(error)
 
-    def _on_decided(self, answer: Answer | QueueError) -> None:
+    def _on_decided(self, answer: Answer | errors.QueueError) -> None:
         try:
-            if isinstance(answer, Moved | Departing):
-                attempt = int(isinstance(answer, Moved))
+            if isinstance(answer, errors.Moved | errors.Departing):
+                attempt = int(isinstance(answer, errors.Moved))
                 self._service.start(self._decide(attempt, _AGAIN_S, is_first=False))
-            elif isinstance(answer, QueueError):
+            elif isinstance(answer, errors.QueueError):
                 self._refuse(answer)
             else:
                 assert isinstance(answer, Transacted)
@@ -328,9 +317,9 @@ class _Exchange:
             settling = service.transacting.settling(self._token, self._shard, self._caller)
             service.submit(settling, self._on_settled)
 
-    def _on_settled(self, answer: Answer | QueueError) -> None:
+    def _on_settled(self, answer: Answer | errors.QueueError) -> None:
         try:
-            if isinstance(answer, QueueError):
+            if isinstance(answer, errors.QueueError):
                 self._refuse(answer)
             elif isinstance(answer, Transacted) and answer.is_settled:
                 self._succeed()
@@ -361,9 +350,9 @@ class _Exchange:
                         self._entries, self._token, self._caller, attempt
                     )
                     break
-                except Moved:
+                except errors.Moved:
                     attempt += 1
-                except Departing:
+                except errors.Departing:
                     pass  # it is there again soon
                 is_first = False
             self._decided(done)
@@ -386,7 +375,7 @@ class _Exchange:
     async def _pause(self, pause_s: float) -> float:
         """Wait, and return the next pause. Raises ServiceUnavailable if it took too long."""
         if self._service.monotonic_s() + pause_s >= self._until_s:
-            raise ServiceUnavailable()
+            raise errors.ServiceUnavailable()
         await asyncio.sleep(pause_s)
         return min(2 * pause_s, _AGAIN_MAX_S)
 
@@ -395,16 +384,18 @@ def _checked(asked: TransactMessagesRequest) -> list[TransactItem]:
     """The entries, if there may be so many. Raises QueueError."""
     items = asked.transact_items
     if not items:
-        raise EmptyBatchRequest("There should be at least one entry in TransactItems.")
+        raise errors.EmptyBatchRequest("There should be at least one entry in TransactItems.")
     if len(items) > ENTRIES_MAX:
-        raise TooManyEntriesInBatchRequest(
+        raise errors.TooManyEntriesInBatchRequest(
             f"Maximum number of entries per request are {ENTRIES_MAX}. You have sent {len(items)}."
         )
     if any((item.send is None) is (item.delete is None) for item in items):
-        raise InvalidParameterValue("Each entry of TransactItems must have one of Send and Delete.")
+        raise errors.InvalidParameterValue(
+            "Each entry of TransactItems must have one of Send and Delete."
+        )
     token = asked.client_request_token
     if token is not None and not 1 <= len(token) <= TOKEN_CHARACTERS_MAX:
-        raise InvalidParameterValue(
+        raise errors.InvalidParameterValue(
             f"ClientRequestToken must have 1 to {TOKEN_CHARACTERS_MAX} characters."
         )
     return items
@@ -414,13 +405,13 @@ def _check(reasons: Sequence[tuple[str, str]]) -> None:
     """Raises TransactionCanceled if an entry has a fault; RequestThrottled, which SDKs repeat, if
     that is the only one."""
     faults = dict(each for each in reasons if each[0])
-    if faults.keys() == {RequestThrottled.code}:
-        raise RequestThrottled(*faults.values())
+    if faults.keys() == {errors.RequestThrottled.code}:
+        raise errors.RequestThrottled(*faults.values())
     if faults:
         raise _Canceled(reasons)
 
 
-def _reason(fault: QueueError | None) -> tuple[str, str]:
+def _reason(fault: errors.QueueError | None) -> tuple[str, str]:
     return ("", "") if fault is None else (fault.code, fault.message)
 
 

@@ -88,8 +88,8 @@ class SqsConnection(BoundedConnection):
         self.goes_to, self.in_a_row = "", 0
         self.source_ip = ""
         self.is_secure = False
-        """Of the request under way, as `source_ip`. Behind no trusted proxy these are the
-        connection's."""
+        """True if the request under way was sent over TLS. Behind no trusted proxy this and
+        `source_ip` are the connection's."""
         self.origin_of: Callable[[Mapping[bytes, bytes]], Origin] | None = None
         """Finds the origin of a request by its headers; None if the peer is no trusted proxy."""
 

@@ -179,7 +179,7 @@ class Inherited(NamedTuple):
 
     main: Sequence[socket.socket]
     local: Sequence[socket.socket]
-    """For administrative pages, if there is a port for them."""
+    """The sockets of administrative pages, if there is a port for them."""
 
 
 class Server:

@@ -11,25 +11,8 @@ from typing import Annotated, Literal, NamedTuple, TypedDict
 import msgspec
 from msgspec import Meta
 
+from sqs_api.admin import routes
 from sqs_api.admin.asked import Asked
-from sqs_api.admin.routes import (
-    BROWSE_MESSAGES,
-    DELETE,
-    DELETE_MESSAGES,
-    GET_QUEUE,
-    HOLD_MESSAGES,
-    LIST_QUEUES,
-    PURGE,
-    QUEUE,
-    READ_BODIES,
-    REDRIVE_MESSAGES,
-    RESTORE_QUEUE,
-    SEND,
-    SET_ATTRIBUTES,
-    TAG,
-    UNTAG,
-    Route,
-)
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.queue_changes import Confirmed, confirmed_queue
 from sqs_api.operators.queue_tags import tags_of, with_tags
@@ -43,19 +26,19 @@ from visibility.contract.tags import OWN_TAGS, without_effect
 
 _PAGE_MAX = 500
 _ON_A_QUEUE = (
-    BROWSE_MESSAGES,
-    READ_BODIES,
-    DELETE_MESSAGES,
-    REDRIVE_MESSAGES,
-    HOLD_MESSAGES,
-    SEND,
-    PURGE,
-    DELETE,
-    SET_ATTRIBUTES,
-    TAG,
-    UNTAG,
+    routes.BROWSE_MESSAGES,
+    routes.READ_BODIES,
+    routes.DELETE_MESSAGES,
+    routes.REDRIVE_MESSAGES,
+    routes.HOLD_MESSAGES,
+    routes.SEND,
+    routes.PURGE,
+    routes.DELETE,
+    routes.SET_ATTRIBUTES,
+    routes.TAG,
+    routes.UNTAG,
 )
-_IN_A_LIST = (GET_QUEUE, BROWSE_MESSAGES, REDRIVE_MESSAGES)
+_IN_A_LIST = (routes.GET_QUEUE, routes.BROWSE_MESSAGES, routes.REDRIVE_MESSAGES)
 NEVER_MS = 1 << 53
 """Sorts queues without messages last."""
 SORTS: dict[str, Callable[[QueueDefinition, QueueReading], float]] = {
@@ -217,7 +200,9 @@ async def show_queue(context: OperatorContext, asked: Asked) -> WholeQueue:
         "may": _may(asked, queue, _ON_A_QUEUE),
         "hidden": _hidden(asked, shown),
         "purges": await _purges(context, asked, queue),
-        "encryption_keys": _keys(context, queue) if asked.may(SET_ATTRIBUTES, queue.name) else [],
+        "encryption_keys": _keys(context, queue)
+        if asked.may(routes.SET_ATTRIBUTES, queue.name)
+        else [],
     }
 
 
@@ -228,7 +213,7 @@ def _may(asked: Asked, queue: QueueDefinition, actions: Iterable[str]) -> list[s
 def _hidden(asked: Asked, shown: ShownQueue) -> list[str]:
     dead = shown["dead_letter_queue"]
     others = [*shown["sources"], *([] if dead is None else [dead["name"]])]
-    return [name for name in others if not asked.may(GET_QUEUE, name)]
+    return [name for name in others if not asked.may(routes.GET_QUEUE, name)]
 
 
 def _keys(context: OperatorContext, queue: QueueDefinition) -> list[str]:
@@ -240,7 +225,7 @@ def _keys(context: OperatorContext, queue: QueueDefinition) -> list[str]:
 
 
 async def _purges(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> list[Purged]:
-    if not asked.may_administer(RESTORE_QUEUE, context.account):
+    if not asked.may_administer(routes.RESTORE_QUEUE, context.account):
         return []
     deletions = context.deletions
     restoring = deletions.restoring()
@@ -383,7 +368,7 @@ def _read_token(token: str | None) -> _Place | None:
 
 
 ROUTES = (
-    Route("GET", "api/queues", LIST_QUEUES, list_queues, "queues list"),
-    Route("GET", QUEUE, GET_QUEUE, show_queue, "queues show"),
-    Route("POST", QUEUE + "/purge", PURGE, purge_queue),
+    routes.Route("GET", "api/queues", routes.LIST_QUEUES, list_queues, "queues list"),
+    routes.Route("GET", routes.QUEUE, routes.GET_QUEUE, show_queue, "queues show"),
+    routes.Route("POST", routes.QUEUE + "/purge", routes.PURGE, purge_queue),
 )

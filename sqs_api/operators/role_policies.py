@@ -9,40 +9,24 @@ from __future__ import annotations
 import json
 from typing import TypedDict
 
+from sqs_api.admin import routes
 from sqs_api.admin.asked import Asked
-from sqs_api.admin.routes import (
-    ADD_MARK,
-    BROWSE_MESSAGES,
-    DELETE_MESSAGES,
-    GET_QUEUE,
-    HOLD_MESSAGES,
-    LIST_DELETED_QUEUES,
-    LIST_QUEUES,
-    READ_AUDIT,
-    READ_BODIES,
-    READ_CLUSTER,
-    READ_USERS,
-    REDRIVE_MESSAGES,
-    RESTORE_QUEUE,
-    SEND,
-    Route,
-)
 from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.errors import InvalidParameterValue
 
-_LOOKS = (LIST_QUEUES, GET_QUEUE, BROWSE_MESSAGES, READ_CLUSTER)
-_READS = (*_LOOKS, READ_BODIES, "kms:Decrypt")
+_LOOKS = (routes.LIST_QUEUES, routes.GET_QUEUE, routes.BROWSE_MESSAGES, routes.READ_CLUSTER)
+_READS = (*_LOOKS, routes.READ_BODIES, "kms:Decrypt")
 _OPERATES = (
     *_READS,
-    DELETE_MESSAGES,
-    HOLD_MESSAGES,
-    REDRIVE_MESSAGES,
-    SEND,
+    routes.DELETE_MESSAGES,
+    routes.HOLD_MESSAGES,
+    routes.REDRIVE_MESSAGES,
+    routes.SEND,
     "kms:GenerateDataKey",
-    LIST_DELETED_QUEUES,
-    RESTORE_QUEUE,
-    READ_AUDIT,
-    ADD_MARK,
+    routes.LIST_DELETED_QUEUES,
+    routes.RESTORE_QUEUE,
+    routes.READ_AUDIT,
+    routes.ADD_MARK,
 )
 
 
@@ -92,4 +76,4 @@ async def list_roles(context: OperatorContext, asked: Asked) -> list[Role]:
     return [*ROLES]
 
 
-ROUTES = (Route("GET", "api/roles", READ_USERS, list_roles),)
+ROUTES = (routes.Route("GET", "api/roles", routes.READ_USERS, list_roles),)

@@ -12,22 +12,8 @@ from auth.caller import Caller, anonymous
 from auth.identities import User
 from cluster.keys.identity_records import StoredKey, StoredUser, day_text
 from cluster.keys.identity_store import IdentityStore
+from sqs_api.admin import routes
 from sqs_api.admin.asked import Asked
-from sqs_api.admin.routes import (
-    ADD_MARK,
-    CHANGE_FLEET,
-    CREATE,
-    DRAIN_HOST,
-    LIST_DELETED_QUEUES,
-    LIST_QUEUES,
-    MANAGE_USERS,
-    READ_AUDIT,
-    READ_CLUSTER,
-    READ_FLEET,
-    READ_USERS,
-    RESTORE_QUEUE,
-    Route,
-)
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.permission_answers import (
     QuestionRefused,
@@ -43,16 +29,16 @@ from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.naming import is_account
 
 _SHOWN_ACTIONS = {
-    READ_AUDIT: False,
-    READ_USERS: False,
-    MANAGE_USERS: True,
-    READ_CLUSTER: False,
-    READ_FLEET: False,
-    CHANGE_FLEET: False,
-    DRAIN_HOST: True,
-    LIST_DELETED_QUEUES: False,
-    RESTORE_QUEUE: False,
-    ADD_MARK: False,
+    routes.READ_AUDIT: False,
+    routes.READ_USERS: False,
+    routes.MANAGE_USERS: True,
+    routes.READ_CLUSTER: False,
+    routes.READ_FLEET: False,
+    routes.CHANGE_FLEET: False,
+    routes.DRAIN_HOST: True,
+    routes.LIST_DELETED_QUEUES: False,
+    routes.RESTORE_QUEUE: False,
+    routes.ADD_MARK: False,
 }
 """Actions on the service that a caller is shown, and True for those of the root only."""
 
@@ -84,7 +70,10 @@ async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
         "region": asked.caller.region,
         "user": asked.caller.user,
         "is_trusted": asked.is_trusted,
-        "may": [*(action for action in (LIST_QUEUES, CREATE) if asked.may(action, "*")), *may],
+        "may": [
+            *(action for action in (routes.LIST_QUEUES, routes.CREATE) if asked.may(action, "*")),
+            *may,
+        ],
         "has_archive": context.archive.has_lake,
         "session": None if context.sessions is None else context.sessions.id_of(asked.sent),
         "grafana_url": context.grafana_url,
@@ -284,8 +273,8 @@ def _target(context: OperatorContext, asked_for: Wanted, caller: Caller) -> Targ
 
 
 ROUTES = (
-    Route("GET", "api/caller", None, show_caller),
-    Route("GET", "api/users", READ_USERS, list_users),
-    Route("GET", "api/users/show", READ_USERS, show_user),
-    Route("GET", "api/users/check", READ_USERS, check_permission),
+    routes.Route("GET", "api/caller", None, show_caller),
+    routes.Route("GET", "api/users", routes.READ_USERS, list_users),
+    routes.Route("GET", "api/users/show", routes.READ_USERS, show_user),
+    routes.Route("GET", "api/users/check", routes.READ_USERS, check_permission),
 )

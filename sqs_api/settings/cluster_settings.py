@@ -93,7 +93,7 @@ def _reachable(text: str | None) -> str | None:
     return text
 
 
-class Role(StrEnum):
+class ProcessRole(StrEnum):
     """Kinds of processes of a fleet."""
 
     HOST = "host"
@@ -125,7 +125,7 @@ class ClusterSettings(BaseModel):
     """Name of the fleet, of one cluster or several; several fleets may share an etcd."""
     cluster_number: Annotated[int, Field(ge=1)] = 1
     """Number of this host's cluster in its fleet, as `holdfast fleet add-cluster` said it."""
-    role: Role = Role.HOST
+    role: ProcessRole = ProcessRole.HOST
     """`gateway`: a process without shards that passes requests on to the hosts of all clusters;
     needs no peer_address, and starts without etcd once it has run."""
     host_name: Annotated[str | None, AfterValidator(_name)] = None
@@ -164,7 +164,7 @@ def wrong_combination(settings: ClusterSettings) -> str | None:
         fields = ClusterSettings.model_fields.items()
         given = [name for name, field in fields if getattr(settings, name) != field.default]
         return f"{given[0]}: needs etcd" if given else None
-    of_gateway = settings.role is Role.GATEWAY
+    of_gateway = settings.role is ProcessRole.GATEWAY
     if of_gateway and settings.zone is not None:
         return "zone: a gateway has none, since it keeps no messages"
     for name in _NEEDED:

@@ -34,7 +34,7 @@ from pydantic import (
 
 from sqs_api.settings.cluster_settings import (
     ClusterSettings,
-    Role,
+    ProcessRole,
     split_address,
     wrong_combination,
 )
@@ -459,7 +459,7 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigRefused(wrong)
     if settings.etcd is None:
         return
-    if settings.role is Role.GATEWAY and workers_of(settings) > 1:
+    if settings.role is ProcessRole.GATEWAY and workers_of(settings) > 1:
         raise ConfigRefused("workers: a gateway is one process; start several, with other names")
     for name in ("peer_address", "peer_listen"):
         if (refused := _refused_ports(name, getattr(settings, name), workers_of(settings))) != "":

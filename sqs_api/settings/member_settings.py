@@ -15,7 +15,7 @@ from cluster.members.member_records import MembershipRefused
 from cluster.peers.peer_settings import Address, PeerSettings, host_of, worker_of
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
 from cluster.peers.roles import FIRST_MARK, GATEWAY_MARK, MARKS, cluster_mark
-from sqs_api.settings.cluster_settings import Role, split_address, split_list
+from sqs_api.settings.cluster_settings import ProcessRole, split_address, split_list
 from sqs_api.settings.config import Settings
 
 
@@ -48,7 +48,7 @@ def member_settings(settings: Settings) -> MemberSettings | None:
     if settings.etcd is None:
         return None
     assert settings.host_name is not None
-    is_gateway = settings.role is Role.GATEWAY
+    is_gateway = settings.role is ProcessRole.GATEWAY
     address = settings.peer_address or ""
     assert address or is_gateway
     password = settings.etcd_password

@@ -12,7 +12,7 @@ import pytest
 from auth.caller import Caller
 from cluster.peers.peer_settings import Channel
 from cluster.peers.questions import Questions
-from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Neighbour, Place, Role
+from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Neighbour, PeerRole, Place
 from cluster.tests.peers.peers import SETTINGS, Peer
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import LoopClock, virtual
@@ -31,8 +31,8 @@ from sqs_api.gateway.rates import Rates
 from sqs_api.periodic import Every, Periodic
 from visibility.contract.errors import RequestThrottled
 
-HOST = Neighbour(None, Place("c1", Role.NEIGHBOUR))
-GATEWAY = Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))
+HOST = Neighbour(None, Place("c1", PeerRole.NEIGHBOUR))
+GATEWAY = Neighbour(None, Place(GATEWAYS, PeerRole.GATEWAY, GATEWAY_MARK))
 
 
 class Door:

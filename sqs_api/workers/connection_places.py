@@ -88,7 +88,7 @@ class ConnectionPlaces:
         self._cpu_s, self._monotonic_s = cpu_s, monotonic_s
         self._looked = (cpu_s(), monotonic_s())
         self._loads: dict[str, Load] = {}
-        """Of the other workers, as of the last second."""
+        """Loads of the other workers, as of the last second."""
         self._may_take: dict[str, int] = {}
         """Connections that may move to a worker in this second since its queues are there."""
         self._relieved_by, self._to_give = "", 0

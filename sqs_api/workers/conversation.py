@@ -25,11 +25,12 @@ class Start(msgspec.Struct, tag=True):
 
     number: int
     folders: dict[int, str]
-    """Of all shards, by their numbers."""
+    """Folders of all shards, by their numbers."""
     settings: bytes
     local_key: list[str]
     main_sockets: int
-    """Of the listening sockets; the others are for administrative pages."""
+    """How many of the listening sockets are the main port's; the others are for administrative
+    pages."""
 
 
 class StartMember(msgspec.Struct, tag=True):

@@ -16,19 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cluster.coordination.coordination import (
-    Change,
-    Conflict,
-    Coordination,
-    Done,
-    LeaseLost,
-    OnChange,
-    Outcome,
-    Snapshot,
-    Transaction,
-    Unavailable,
-    Unknown,
-)
+from cluster.coordination import coordination
 from cluster.coordination.part import Part
 from cluster.tasks import start_task
 from sqs_api.workers.conversation import (
@@ -44,10 +32,18 @@ if TYPE_CHECKING:
     from cluster.coordination.sqlite_coordination import SqliteCoordination
 
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Snapshot, Done, Conflict, LeaseLost, Unknown, Unavailable)
+    kind.__name__: kind
+    for kind in (
+        coordination.Snapshot,
+        coordination.Done,
+        coordination.Conflict,
+        coordination.LeaseLost,
+        coordination.Unknown,
+        coordination.Unavailable,
+    )
 }
 _GONE = "the supervisor has ended"
-_WATCHING = Done(0)
+_WATCHING = coordination.Done(0)
 
 
 class SharedRecords:
@@ -57,32 +53,34 @@ class SharedRecords:
         self._send = send
         self._numbers = count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._watches: dict[int, OnChange] = {}
+        self._watches: dict[int, coordination.OnChange] = {}
         self._is_over = False
 
-    def below(self, folder: str) -> Coordination:
+    def below(self, folder: str) -> coordination.Coordination:
         """The records whose keys begin with this."""
         return Part(self, folder)
 
-    async def read_all(self) -> Snapshot | Unavailable:
+    async def read_all(self) -> coordination.Snapshot | coordination.Unavailable:
         """See Coordination."""
         return await self._read(None)
 
-    async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
+    async def read(self, keys: Collection[str]) -> coordination.Snapshot | coordination.Unavailable:
         """See Coordination."""
         return await self._read(list(keys))
 
-    async def _read(self, keys: list[str] | None) -> Snapshot | Unavailable:
+    async def _read(
+        self, keys: list[str] | None
+    ) -> coordination.Snapshot | coordination.Unavailable:
         found = await self._ask(partial(ReadRecords, keys=keys))
-        if isinstance(found, Unknown):
-            return Unavailable(found.reason)
-        assert isinstance(found, Snapshot | Unavailable)
+        if isinstance(found, coordination.Unknown):
+            return coordination.Unavailable(found.reason)
+        assert isinstance(found, coordination.Snapshot | coordination.Unavailable)
         return found
 
-    async def commit(self, transaction: Transaction) -> Outcome:
+    async def commit(self, transaction: coordination.Transaction) -> coordination.Outcome:
         """See Coordination."""
         assert not transaction.leases, "a single host has none"
-        outcome: Outcome = await self._ask(
+        outcome: coordination.Outcome = await self._ask(
             partial(
                 CommitRecords,
                 conditions=transaction.conditions,
@@ -91,7 +89,7 @@ class SharedRecords:
         )
         return outcome
 
-    async def watch(self, after: Snapshot, on_change: OnChange) -> None:
+    async def watch(self, after: coordination.Snapshot, on_change: coordination.OnChange) -> None:
         """See Coordination."""
         number = next(self._numbers)
         self._watches[number] = on_change
@@ -109,7 +107,7 @@ class SharedRecords:
         request = next(self._numbers) if number is None else number
         future = asyncio.get_running_loop().create_future()
         if self._is_over or not self._send(message(request)):
-            return Unavailable(_GONE)
+            return coordination.Unavailable(_GONE)
         self._asked[request] = future
         # A commit goes on if the caller is cancelled.
         return await asyncio.shield(future)
@@ -127,7 +125,7 @@ class SharedRecords:
         """Records changed."""
         on_change = self._watches.get(message.watch)
         if on_change is not None:
-            on_change(Change(message.revision, message.records, message.revisions))
+            on_change(coordination.Change(message.revision, message.records, message.revisions))
 
     def lost(self) -> None:
         """The supervisor is gone."""
@@ -135,7 +133,7 @@ class SharedRecords:
         asked, self._asked = self._asked, {}
         for future in asked.values():
             if not future.done():
-                future.set_result(Unknown(_GONE))
+                future.set_result(coordination.Unknown(_GONE))
 
 
 class RecordsSession:
@@ -144,7 +142,7 @@ class RecordsSession:
     def __init__(self, records: SqliteCoordination, worker: Conversation[Any]) -> None:
         self._records = records
         self._worker = worker
-        self._watches: list[OnChange] = []
+        self._watches: list[coordination.OnChange] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def asked(self, message: ReadRecords | CommitRecords | WatchRecords) -> None:
@@ -158,20 +156,22 @@ class RecordsSession:
 
     async def _outcome(
         self, message: ReadRecords | CommitRecords | WatchRecords
-    ) -> Outcome | Snapshot:
+    ) -> coordination.Outcome | coordination.Snapshot:
         records = self._records
         if isinstance(message, CommitRecords):
-            return await records.commit(Transaction(message.conditions, message.changes))
+            return await records.commit(
+                coordination.Transaction(message.conditions, message.changes)
+            )
         if isinstance(message, WatchRecords):
             on_change = partial(self._report, message.request)
             self._watches.append(on_change)
-            await records.watch(Snapshot(message.after, []), on_change)
+            await records.watch(coordination.Snapshot(message.after, []), on_change)
             return _WATCHING
         if message.keys is None:
             return await records.read_all()
         return await records.read(message.keys)
 
-    def _report(self, watch: int, change: Change) -> None:
+    def _report(self, watch: int, change: coordination.Change) -> None:
         revisions = dict(change.revisions)
         self._worker.send(Changed(watch, change.revision, dict(change.records), revisions))
 

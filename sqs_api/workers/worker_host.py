@@ -62,10 +62,10 @@ class WorkerPlace(NamedTuple):
     workers: int
     """Their number."""
     folders: Mapping[int, Path]
-    """Of all shards of the data folder."""
+    """Folders of all shards, by their numbers."""
     records: SharedRecords
     lines: AuditLines
-    """Of the audit log."""
+    """Takes the lines of the audit log."""
     descriptors: socket.socket
     """Over which ends of pairs come from the other workers."""
     listening: Inherited
@@ -75,7 +75,7 @@ class WorkerPlace(NamedTuple):
 
     @property
     def own_folders(self) -> dict[int, Path]:
-        """Of the shards that this worker leads."""
+        """Folders of the shards that this worker leads."""
         return {n: folder for n, folder in self.folders.items() if n % self.workers == self.number}
 
 

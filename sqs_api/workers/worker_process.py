@@ -45,7 +45,7 @@ class Served(NamedTuple):
     records: SqliteCoordination | None
     """None if workers have their records in etcd."""
     lines: AuditLines | None
-    """Of the audit log."""
+    """Takes the lines of the audit log."""
     pass_on: PassOn
 
 

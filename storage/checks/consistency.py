@@ -16,45 +16,29 @@ import msgspec
 from storage.checks.derived_queue import AS_STORED, Derived, DerivedQueue, references
 from storage.checks.readable_rows import ReadableRows
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows import row_keys
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import decode_row
-from visibility.rows.row_keys import (
-    ALIAS,
-    BLOCKED,
-    CLOCK,
-    DELAYED,
-    EXPIRY,
-    GROUP,
-    GROUP_LINE,
-    HEAD,
-    LEASE,
-    LEVEL_LINE,
-    LOCKED,
-    MESSAGE,
-    QUARANTINED,
-    SPAN,
-    SPAN_BITS,
-    is_between,
-    last_number_of,
-    number_of,
-    queue_key,
-    row_key,
-    table_range,
-)
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rules.features import SHARD_TABLES, TABLES
 from visibility.rules.tables import Finding
 from visibility.state.queue_state import is_passed_by
 
 _T = TypeVar("_T")
-_OF_MESSAGES = (CLOCK, EXPIRY, LEVEL_LINE, ALIAS, GROUP_LINE)
+_OF_MESSAGES = (
+    row_keys.CLOCK,
+    row_keys.EXPIRY,
+    row_keys.LEVEL_LINE,
+    row_keys.ALIAS,
+    row_keys.GROUP_LINE,
+)
 """Tables with a row for each message that needs one."""
-_OTHERS = (LEASE, GROUP, HEAD, SPAN)
+_OTHERS = (row_keys.LEASE, row_keys.GROUP, row_keys.HEAD, row_keys.SPAN)
 
 
 def check_queue(rows: RowReader, queue_id: int) -> Iterator[Finding]:
     """Inconsistencies of a queue. O(rows of the queue). Raises DamagedRecord."""
-    own = queue_key(queue_id)
+    own = row_keys.queue_key(queue_id)
     value = rows.get(own)
     if value is None:
         yield Finding(own, "the queue has rows but none of its own")
@@ -75,15 +59,21 @@ class _QueueCheck:
     def __init__(self, rows: RowReader, queue_id: int, own: QueueRow) -> None:
         self._rows = rows
         self._id = queue_id
-        self._quarantined = {row.span: row for _, row in self._decoded(QUARANTINED, Quarantined)}
-        leases = [lease for _, lease in self._decoded(LEASE, Lease)]
+        self._quarantined = {
+            row.span: row for _, row in self._decoded(row_keys.QUARANTINED, Quarantined)
+        }
+        leases = [lease for _, lease in self._decoded(row_keys.LEASE, Lease)]
         self._leased = {lease.sequence for lease in leases}
         self._derived = DerivedQueue(
             queue_id,
             own,
             leases,
-            groups={key[9:]: row for key, row in self._decoded(GROUP, GroupRow)},
-            blocked={key[9:] for table in (BLOCKED, LOCKED) for key, _ in self._table(table)},
+            groups={key[9:]: row for key, row in self._decoded(row_keys.GROUP, GroupRow)},
+            blocked={
+                key[9:]
+                for table in (row_keys.BLOCKED, row_keys.LOCKED)
+                for key, _ in self._table(table)
+            },
             departures=ReadableRows(rows).departures.get(queue_id, ()),
             fifo=own.fifo,
         )
@@ -99,7 +89,7 @@ class _QueueCheck:
         yield from self._compared(self._derived.of_messages(self._messages()))
         yield from self._compared(self._derived.of_queue(self._delayed()))
         for sequence in self._derived.lost:
-            key = row_key(self._id, LEASE, sequence)
+            key = row_keys.row_key(self._id, row_keys.LEASE, sequence)
             self._keys.add(key)
             yield Finding(key, "its message is missing")
         for table in (*_OF_MESSAGES, *_OTHERS):
@@ -108,28 +98,28 @@ class _QueueCheck:
     # -- reading -----------------------------------------------------------------------------------
 
     def _table(self, table: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self._rows.scan(*table_range(self._id, table))
+        return self._rows.scan(*row_keys.table_range(self._id, table))
 
     def _decoded(self, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
         return ((key, decode_row(kind, key, value)) for key, value in self._table(table))
 
     def _messages(self) -> Iterator[tuple[int, StoredMessage]]:
-        for key, value in self._table(MESSAGE):
-            sequence = number_of(key)
+        for key, value in self._table(row_keys.MESSAGE):
+            sequence = row_keys.number_of(key)
             if not self._is_quarantined(sequence):
                 yield sequence, decode_row(StoredMessage, key, value)
 
     def _delayed(self) -> Iterator[tuple[int, bytes, int]]:
         record = self._quarantined.get(NOWHERE)
         lost = record.delayed if record is not None else []
-        for key, value in self._table(DELAYED):
-            if not is_between(key, lost):
+        for key, value in self._table(row_keys.DELAYED):
+            if not row_keys.is_between(key, lost):
                 message = decode_row(StoredMessage, key, value)
-                yield last_number_of(key), message.group, message.size
+                yield row_keys.last_number_of(key), message.group, message.size
 
     def _is_quarantined(self, sequence: int) -> bool:
         """A message in flight may be damaged; it leaves later."""
-        record = self._quarantined.get(sequence >> SPAN_BITS)
+        record = self._quarantined.get(sequence >> row_keys.SPAN_BITS)
         return (
             record is not None and sequence not in self._leased and is_passed_by(record, sequence)
         )
@@ -170,7 +160,7 @@ class _QueueCheck:
         sequence = _sequence_of(key, value)
         if self._is_quarantined(sequence):
             return True
-        place = row_key(self._id, MESSAGE, sequence)
+        place = row_keys.row_key(self._id, row_keys.MESSAGE, sequence)
         stored = self._rows.get(place)
         if stored is None:
             return False
@@ -181,7 +171,9 @@ class _QueueCheck:
 
 def _sequence_of(key: bytes, value: bytes) -> int:
     """The message that a row in another table is of."""
-    return decode_row(int, key, value) if key[8:9] == ALIAS else last_number_of(key)
+    return (
+        decode_row(int, key, value) if key[8:9] == row_keys.ALIAS else row_keys.last_number_of(key)
+    )
 
 
 def _difference(stored: object, row: object) -> str:

@@ -14,24 +14,7 @@ import msgspec
 
 from visibility.contract.queue_parts import number_in
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rows.row_keys import (
-    ALIAS,
-    CLOCK,
-    EXPIRY,
-    GROUP,
-    GROUP_LINE,
-    HEAD,
-    LEASE,
-    LEVEL_LINE,
-    SPAN,
-    SPAN_BITS,
-    group_key,
-    group_line_key,
-    last_number_of,
-    pair_key,
-    queue_key,
-    row_key,
-)
+from visibility.rows import row_keys
 from visibility.rows.row_values import Departure, GroupRow, QueueRow
 
 SEQUENCES_SKIPPED = 1 << 40
@@ -64,15 +47,18 @@ class _Group(msgspec.Struct):
 def references(queue_id: int, sequence: int, message: StoredMessage, *, waits: bool) -> Derived:
     """The rows of a message in other tables; `waits`: it has no lease."""
     if message.clock_ms:
-        yield pair_key(queue_id, CLOCK, message.clock_ms, sequence), _NOTHING
+        yield row_keys.pair_key(queue_id, row_keys.CLOCK, message.clock_ms, sequence), _NOTHING
     if message.expires_ms:
-        yield pair_key(queue_id, EXPIRY, message.expires_ms, sequence), _NOTHING
+        yield row_keys.pair_key(queue_id, row_keys.EXPIRY, message.expires_ms, sequence), _NOTHING
     if message.original_sequence:
-        yield row_key(queue_id, ALIAS, message.original_sequence), sequence
+        yield row_keys.row_key(queue_id, row_keys.ALIAS, message.original_sequence), sequence
     if message.level and waits:
-        yield pair_key(queue_id, LEVEL_LINE, message.level, sequence), _NOTHING
+        yield row_keys.pair_key(queue_id, row_keys.LEVEL_LINE, message.level, sequence), _NOTHING
     if message.group and waits:
-        yield group_line_key(queue_id, GROUP_LINE, message.group, sequence), AS_STORED
+        yield (
+            row_keys.group_line_key(queue_id, row_keys.GROUP_LINE, message.group, sequence),
+            AS_STORED,
+        )
 
 
 class DerivedQueue:
@@ -141,7 +127,7 @@ class DerivedQueue:
             level=message.level,
             original_sequence=message.original_sequence,
         )
-        return row_key(self._id, LEASE, lease.sequence), own
+        return row_keys.row_key(self._id, row_keys.LEASE, lease.sequence), own
 
     def of_lost(self) -> Derived:
         """The leases of lost messages: consumers may delete these, else they are found missing when
@@ -150,14 +136,14 @@ class DerivedQueue:
             self._count(lease.sequence)
             self._group(lease.group).hold(lease.sequence)
             own = msgspec.structs.replace(lease, original_sequence=0, size=0)
-            yield row_key(self._id, LEASE, lease.sequence), own
+            yield row_keys.row_key(self._id, row_keys.LEASE, lease.sequence), own
 
     def pass_by(self, key: bytes) -> None:
         """Count a row of a quarantined message: it is there until the quarantine ends."""
-        if key[8:9] == ALIAS:
+        if key[8:9] == row_keys.ALIAS:
             self._aliases += 1
-        elif key[8:9] == GROUP_LINE:
-            self._group(key[9:25]).add(last_number_of(key))
+        elif key[8:9] == row_keys.GROUP_LINE:
+            self._group(key[9:25]).add(row_keys.last_number_of(key))
 
     def of_queue(self, delayed: Iterable[tuple[int, bytes, int]]) -> Derived:
         """The rows of groups and spans, and last the queue's own, after those of its messages;
@@ -179,12 +165,15 @@ class DerivedQueue:
                 listed += 1
                 order = orders.get(name, next_number)
                 next_number = max(next_number, order + 1)
-                yield row_key(self._id, HEAD, order), name
+                yield row_keys.row_key(self._id, row_keys.HEAD, order), name
             if group.count or group.delayed:
-                yield group_key(self._id, GROUP, name), self._group_row(name, group, order)
+                yield (
+                    row_keys.group_key(self._id, row_keys.GROUP, name),
+                    self._group_row(name, group, order),
+                )
         for span, count in self._spans.items():
-            yield row_key(self._id, SPAN, span), count
-        yield queue_key(self._id), self._own_row(next_number, listed)
+            yield row_keys.row_key(self._id, row_keys.SPAN, span), count
+        yield row_keys.queue_key(self._id), self._own_row(next_number, listed)
 
     def _group(self, name: bytes) -> _Group:
         return self._groups.setdefault(name, _Group())
@@ -195,7 +184,7 @@ class DerivedQueue:
 
     def _count(self, sequence: int) -> None:
         self._highest = max(self._highest, sequence)
-        span = sequence >> SPAN_BITS
+        span = sequence >> row_keys.SPAN_BITS
         self._spans[span] = self._spans.get(span, 0) + 1
 
     def _is_blocked(self, name: bytes, group: _Group) -> bool:

@@ -61,11 +61,8 @@ class FolderRefused(Exception):
 
 
 def open_folder(folder: Path, shards: int | range = 1) -> dict[int, Path]:
-    """Make the folder, of so many shards or of those with these numbers, if it does not exist.
-    Returns each shard's folder.
-
-    Raises FolderRefused.
-    """
+    """Each shard's folder. A data folder that does not exist is made with this number of shards,
+    or with the shards of these numbers. Raises FolderRefused."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

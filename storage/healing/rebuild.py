@@ -19,27 +19,10 @@ from storage.checks.readable_rows import Contents, Damage, ReadableRows, look_th
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import UnreadableRows, walk_rows
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows import row_keys
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, encode_row
-from visibility.rows.row_keys import (
-    ANSWERS,
-    APPLIED_KEY,
-    BLOCKED,
-    DEPARTURE,
-    END_OF_QUEUES,
-    GROUP_LINE,
-    LEASE,
-    QUARANTINED,
-    group_key,
-    last_number_of,
-    message_key,
-    queue_key,
-    queue_of,
-    queue_range,
-    row_key,
-    table_range,
-)
 from visibility.rows.row_values import NOWHERE, THE_SHARD, Quarantined, QueueRow
 from visibility.rows.state_rows import DEPARTED_LOST
 from visibility.rules.features import SHARD_TABLES
@@ -112,10 +95,12 @@ class _Rebuild:
         for each in SHARD_TABLES:
             if (found := self._of_shard(each, healed)) is not None:
                 healed.append(found)
-        self._copy(*table_range(THE_SHARD, ANSWERS))
-        applied = self._rows.get(APPLIED_KEY)  # not by a scan, which may not pass damage before it
+        self._copy(*row_keys.table_range(THE_SHARD, row_keys.ANSWERS))
+        applied = self._rows.get(
+            row_keys.APPLIED_KEY
+        )  # not by a scan, which may not pass damage before it
         if applied is not None:
-            self._target.put(APPLIED_KEY, applied)
+            self._target.put(row_keys.APPLIED_KEY, applied)
         self._target.write()
         return healed
 
@@ -127,7 +112,7 @@ class _Rebuild:
     # -- queues ------------------------------------------------------------------------------------
 
     def _queue(self, queue_id: int) -> Healed | None:
-        bounds = queue_range(queue_id)
+        bounds = row_keys.queue_range(queue_id)
         contents = look_through(self._rows, *bounds)
         reason = self._reason(queue_id, contents)
         if reason is None:
@@ -141,7 +126,7 @@ class _Rebuild:
             return contents.damages[0].reason
         if not contents.rows:
             return None
-        own = self._readable.row(queue_key(queue_id), QueueRow)
+        own = self._readable.row(row_keys.queue_key(queue_id), QueueRow)
         if own is None:
             return "the queue has messages but no row of its own"
         if own.departed > self._readable.departed(queue_id):
@@ -153,9 +138,9 @@ class _Rebuild:
     def _derive(self, queue_id: int, damages: list[Damage]) -> Missing:
         readable, fifo = self._readable, self._known.get(queue_id)
         missing = count_missing(readable, queue_id, damages)
-        own = readable.row(queue_key(queue_id), QueueRow)
+        own = readable.row(row_keys.queue_key(queue_id), QueueRow)
         since_ms = 0 if own is None else own.stamp_ms
-        blocked = {key[9:]: at_ms for key, at_ms in readable.table(queue_id, BLOCKED, int)}
+        blocked = {key[9:]: at_ms for key, at_ms in readable.table(queue_id, row_keys.BLOCKED, int)}
         if missing.missing and (fifo if own is None else own.fifo):
             groups = {*self._groups_with_losses(queue_id)}
             if self._agree:
@@ -173,31 +158,38 @@ class _Rebuild:
         lost = missing.missing - copy.kept
         if lost > 0:
             record = Quarantined(NOWHERE, lost, since_ms)
-            self._target.put(row_key(queue_id, QUARANTINED, NOWHERE), encode_row(record))
+            self._target.put(
+                row_keys.row_key(queue_id, row_keys.QUARANTINED, NOWHERE), encode_row(record)
+            )
         for group, at_ms in blocked.items():
-            self._target.put(group_key(queue_id, BLOCKED, group), encode_row(at_ms))
+            self._target.put(
+                row_keys.group_key(queue_id, row_keys.BLOCKED, group), encode_row(at_ms)
+            )
         return missing
 
     def _groups_with_losses(self, queue_id: int) -> Iterator[bytes]:
         """The FIFO groups with waiting messages that cannot be read, as far as their lines have
         names."""
-        lines = (key for key, _ in self._readable.stored(queue_id, GROUP_LINE))
-        lost = self._readable.lost[table_range(queue_id, GROUP_LINE)[0][:9]]
+        lines = (key for key, _ in self._readable.stored(queue_id, row_keys.GROUP_LINE))
+        lost = self._readable.lost[row_keys.table_range(queue_id, row_keys.GROUP_LINE)[0][:9]]
         for line in chain(lines, lost):
-            key = message_key(queue_id, last_number_of(line))
+            key = row_keys.message_key(queue_id, row_keys.last_number_of(line))
             if len(line) == GROUP_LINE_KEY and self._readable.row(key, StoredMessage) is None:
                 yield line[9:25]
 
     def _groups_of_lost_leases(self, queue_id: int) -> Iterator[bytes]:
         """The groups of messages in flight that cannot be read."""
-        for _, lease in self._readable.table(queue_id, LEASE, Lease):
-            if self._readable.row(message_key(queue_id, lease.sequence), StoredMessage) is None:
+        for _, lease in self._readable.table(queue_id, row_keys.LEASE, Lease):
+            if (
+                self._readable.row(row_keys.message_key(queue_id, lease.sequence), StoredMessage)
+                is None
+            ):
                 yield lease.group
 
     # -- the shard's own rows ----------------------------------------------------------------------
 
     def _of_shard(self, own: ShardTables, healed: list[Healed]) -> Healed | None:
-        ranges = [table_range(THE_SHARD, table.prefix) for table in own.tables]
+        ranges = [row_keys.table_range(THE_SHARD, table.prefix) for table in own.tables]
         found = [look_through(self._rows, *each) for each in ranges]
         reason = next((damage.reason for each in found for damage in each.damages), None)
         if self._agree:
@@ -208,7 +200,7 @@ class _Rebuild:
             return None
         own.salvage(self._readable, self._target.put)
         contents = {table.prefix: each for table, each in zip(own.tables, found, strict=True)}
-        departed = contents.get(DEPARTURE)
+        departed = contents.get(row_keys.DEPARTURE)
         missing = self._missing_departures(departed, healed) if departed is not None else None
         return Healed(THE_SHARD, reason, missing)
 
@@ -217,7 +209,7 @@ class _Rebuild:
         dropped."""
         lost = sum(damage.is_one_row for damage in departures.damages)
         is_exact = lost == len(departures.damages)
-        lost += len(self._readable.lost[table_range(THE_SHARD, DEPARTURE)[0]])
+        lost += len(self._readable.lost[row_keys.table_range(THE_SHARD, row_keys.DEPARTURE)[0]])
         lost -= sum(each.missing.departed for each in healed if each.missing is not None)
         return Missing(departures.rows, lost, is_exact, departed=lost) if lost > 0 else None
 
@@ -237,7 +229,7 @@ def disagreements(rows: RowReader) -> bool:
 def disagreement(rows: RowReader, queue_id: int) -> str | None:
     """The first finding of a check. Damaged messages are none, since reads skip them."""
     with suppress(DamagedRecord):
-        if rows.get(queue_key(queue_id)) is not None:
+        if rows.get(row_keys.queue_key(queue_id)) is not None:
             return _first(check_queue(rows, queue_id))
     return None
 
@@ -254,13 +246,18 @@ def _first(findings: Iterator[Finding]) -> str | None:
 
 def queue_ids_of(rows: RowReader) -> Iterator[int]:
     """Ids of the queues with a readable row."""
-    at = queue_range(THE_SHARD + 1)[0]
+    at = row_keys.queue_range(THE_SHARD + 1)[0]
     while True:
         found = next(
-            (each for each in walk_rows(rows, at, END_OF_QUEUES) if isinstance(each, tuple)), None
+            (
+                each
+                for each in walk_rows(rows, at, row_keys.END_OF_QUEUES)
+                if isinstance(each, tuple)
+            ),
+            None,
         )
         if found is None:
             return
-        queue_id = queue_of(found[0].ljust(8, b"\0"))
+        queue_id = row_keys.queue_of(found[0].ljust(8, b"\0"))
         yield queue_id
-        at = queue_range(queue_id)[1]
+        at = row_keys.queue_range(queue_id)[1]

@@ -64,7 +64,7 @@ class Opened(NamedTuple):
     offset: int
     spares: Spares
     copied: int
-    """For the headers of the segments to come."""
+    """What headers of the segments to come have as `copied`."""
 
 
 class Log:

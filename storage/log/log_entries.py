@@ -160,7 +160,7 @@ class LogEntries:
         return total
 
     def index_before(self, size: int) -> int:
-        """An index above which at least so many bytes of Entries lie, 0 if there are fewer."""
+        """An index above which there are `size` bytes of Entries or more, 0 if there are fewer."""
         for places in reversed(self._segments.values()):
             size -= sum(places.sizes)
             if size <= 0:

@@ -9,31 +9,9 @@ from storage.engines.store import Store
 from storage.tests.store_places import Place, commit, everything, message
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows import row_keys
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import (
-    ALIAS,
-    ARCHIVED,
-    BATCH,
-    CLOCK,
-    DELAYED,
-    GROUP,
-    GROUP_LINE,
-    HEAD,
-    HOLD,
-    LEASE,
-    MESSAGE,
-    MOVE_TASK,
-    QUEUE,
-    REMEMBERED,
-    SPAN,
-    group_key,
-    group_line_key,
-    pair_key,
-    queue_key,
-    remembered_key,
-    row_key,
-)
 from visibility.rows.row_values import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
@@ -63,14 +41,14 @@ LEASE_2 = Lease(2, 30_000, 1, 0, 5, 5, G)
 LEASE_3 = Lease(3, 30_000, 4, 0, 5, 5, G, 77, 1)
 BUCKET = REMEMBER_BUCKET_MS
 
-MESSAGE_1 = {row_key(1, MESSAGE, 1): encode_row(PLAIN)}
-MESSAGE_2 = {row_key(1, MESSAGE, 2): encode_row(GROUPED)}
-LINE_2 = {group_line_key(1, GROUP_LINE, G, 2): b""}
-MESSAGE_3 = {row_key(1, MESSAGE, 3): encode_row(INDEXED)}
-LINE_3 = {group_line_key(1, GROUP_LINE, G, 3): b""}
+MESSAGE_1 = {row_keys.row_key(1, row_keys.MESSAGE, 1): encode_row(PLAIN)}
+MESSAGE_2 = {row_keys.row_key(1, row_keys.MESSAGE, 2): encode_row(GROUPED)}
+LINE_2 = {row_keys.group_line_key(1, row_keys.GROUP_LINE, G, 2): b""}
+MESSAGE_3 = {row_keys.row_key(1, row_keys.MESSAGE, 3): encode_row(INDEXED)}
+LINE_3 = {row_keys.group_line_key(1, row_keys.GROUP_LINE, G, 3): b""}
 INDEX_3 = {
-    pair_key(1, CLOCK, 77, 3): b"",
-    row_key(1, ALIAS, 1): encode_row(3),
+    row_keys.pair_key(1, row_keys.CLOCK, 77, 3): b"",
+    row_keys.row_key(1, row_keys.ALIAS, 1): encode_row(3),
 }
 SENT = MESSAGE_1 | MESSAGE_2 | LINE_2 | MESSAGE_3 | LINE_3 | INDEX_3
 TWO = [PLAIN, GROUPED]
@@ -78,7 +56,9 @@ THREE_SENT = message_events.MessagesSent(1, 1, [PLAIN, GROUPED, INDEXED])
 
 
 def leased(*leases: Lease) -> dict[bytes, bytes]:
-    return {row_key(1, LEASE, lease.sequence): encode_row(lease) for lease in leases}
+    return {
+        row_keys.row_key(1, row_keys.LEASE, lease.sequence): encode_row(lease) for lease in leases
+    }
 
 
 async def rows_after(place: Place, *events: Event) -> dict[bytes, bytes]:
@@ -99,8 +79,8 @@ async def test_delayed_messages_lie_by_their_time_and_in_no_index(place: Place) 
     event = message_events.MessagesDelayed(1, 7, [900, 0], [PLAIN, INDEXED])
 
     assert await rows_after(place, event) == {
-        pair_key(1, DELAYED, 900, 7): encode_row(PLAIN),
-        pair_key(1, DELAYED, 0, 8): encode_row(INDEXED),
+        row_keys.pair_key(1, row_keys.DELAYED, 900, 7): encode_row(PLAIN),
+        row_keys.pair_key(1, row_keys.DELAYED, 0, 8): encode_row(INDEXED),
     }
 
 
@@ -138,7 +118,7 @@ async def test_a_change_of_visibility_of_a_waiting_message_takes_it_out_of_its_g
 async def test_ended_leases_wait_in_their_groups_with_their_history(place: Place) -> None:
     received = message_events.MessagesReceived(1, 5, [LEASE_2])
     ended = message_events.LeasesEnded(1, 30_000, [LEASE_2])
-    line = {group_line_key(1, GROUP_LINE, G, 2): encode_row(LEASE_2)}
+    line = {row_keys.group_line_key(1, row_keys.GROUP_LINE, G, 2): encode_row(LEASE_2)}
 
     assert await rows_after(place, THREE_SENT, received, ended) == SENT | line
 
@@ -190,9 +170,9 @@ async def test_a_dead_letter_is_the_same_message_with_its_history(place: Place) 
 
     moved = msgspec.structs.replace(dead, joined_at_ms=9)
     assert rows == MESSAGE_1 | MESSAGE_2 | LINE_2 | {
-        row_key(2, MESSAGE, 40): encode_row(moved),
-        group_line_key(2, GROUP_LINE, H, 40): b"",
-        pair_key(2, CLOCK, 1_003, 40): b"",
+        row_keys.row_key(2, row_keys.MESSAGE, 40): encode_row(moved),
+        row_keys.group_line_key(2, row_keys.GROUP_LINE, H, 40): b"",
+        row_keys.pair_key(2, row_keys.CLOCK, 1_003, 40): b"",
     }
 
 
@@ -205,7 +185,7 @@ async def test_a_message_that_was_resealed_is_written_as_the_move_says(place: Pl
     rows = await rows_after(place, THREE_SENT, message_events.MessagesMoved(1, 9, [move]))
 
     moved = msgspec.structs.replace(resealed, joined_at_ms=9)
-    assert rows[row_key(2, MESSAGE, 40)] == encode_row(moved)
+    assert rows[row_keys.row_key(2, row_keys.MESSAGE, 40)] == encode_row(moved)
 
 
 async def test_a_message_that_goes_to_the_back_is_found_by_its_old_sequence(place: Place) -> None:
@@ -222,10 +202,10 @@ async def test_a_message_that_goes_to_the_back_is_found_by_its_old_sequence(plac
     )
 
     assert rows == MESSAGE_1 | MESSAGE_2 | LINE_2 | {
-        row_key(1, MESSAGE, 4): encode_row(received),
-        group_line_key(1, GROUP_LINE, G, 4): b"",
-        pair_key(1, CLOCK, 77, 4): b"",
-        row_key(1, ALIAS, 1): encode_row(4),
+        row_keys.row_key(1, row_keys.MESSAGE, 4): encode_row(received),
+        row_keys.group_line_key(1, row_keys.GROUP_LINE, G, 4): b"",
+        row_keys.pair_key(1, row_keys.CLOCK, 77, 4): b"",
+        row_keys.row_key(1, row_keys.ALIAS, 1): encode_row(4),
     }
 
 
@@ -240,10 +220,10 @@ async def test_a_delayed_message_whose_time_came_is_in_the_line_under_its_new_se
     rows = await rows_after(place, delayed, message_events.MessagesMoved(1, 900, [move]))
 
     assert rows == {
-        pair_key(1, DELAYED, 901, 8): encode_row(PLAIN),
-        row_key(1, MESSAGE, 9): encode_row(waiting),
-        group_line_key(1, GROUP_LINE, G, 9): b"",
-        pair_key(1, CLOCK, clock_ms, 9): b"",
+        row_keys.pair_key(1, row_keys.DELAYED, 901, 8): encode_row(PLAIN),
+        row_keys.row_key(1, row_keys.MESSAGE, 9): encode_row(waiting),
+        row_keys.group_line_key(1, row_keys.GROUP_LINE, G, 9): b"",
+        row_keys.pair_key(1, row_keys.CLOCK, clock_ms, 9): b"",
     }
 
 
@@ -254,17 +234,17 @@ async def test_groups_that_change_have_one_row_and_are_listed_under_one_order(pl
         [GroupChange(G, 0, GroupRow(2, 1, 1)), GroupChange(H, 0, GroupRow(1, 3, 0, 4))],
     )
     rows = {
-        group_key(1, GROUP, G): encode_row(GroupRow(2, 1, 1)),
-        group_key(1, GROUP, H): encode_row(GroupRow(1, 3, 0, 4)),
+        row_keys.group_key(1, row_keys.GROUP, G): encode_row(GroupRow(2, 1, 1)),
+        row_keys.group_key(1, row_keys.GROUP, H): encode_row(GroupRow(1, 3, 0, 4)),
     }
-    head = {row_key(1, HEAD, 1): G}
+    head = {row_keys.row_key(1, row_keys.HEAD, 1): G}
 
     assert await rows_after(place, listed) == rows | head
 
     store = place.opened[-1] if place.opened else place.memory
     taken = GroupRow(1, 2, 0)
     await commit(store, GroupsChanged(1, True, [GroupChange(G, 1, taken)]))
-    rows[group_key(1, GROUP, G)] = encode_row(taken)
+    rows[row_keys.group_key(1, row_keys.GROUP, G)] = encode_row(taken)
     assert everything(store) == rows, "it is blocked"
 
     again, same = GroupRow(1, 2, 50), GroupRow(7, 2, 50)
@@ -273,15 +253,17 @@ async def test_groups_that_change_have_one_row_and_are_listed_under_one_order(pl
         GroupsChanged(1, True, [GroupChange(G, 0, again)]),
         GroupsChanged(1, True, [GroupChange(G, 50, same)]),
     )
-    rows[group_key(1, GROUP, G)] = encode_row(same)
-    assert everything(store) == rows | {row_key(1, HEAD, 50): G}
+    rows[row_keys.group_key(1, row_keys.GROUP, G)] = encode_row(same)
+    assert everything(store) == rows | {row_keys.row_key(1, row_keys.HEAD, 50): G}
 
     await commit(
         store,
         GroupsChanged(1, True, [GroupChange(G, 50, GroupRow(0, 9, 0))]),
         GroupsChanged(1, True, [GroupChange(H, 0, GroupRow(0, 9, 0, 1))]),
     )
-    assert everything(store) == {group_key(1, GROUP, H): encode_row(GroupRow(0, 9, 0, 1))}
+    assert everything(store) == {
+        row_keys.group_key(1, row_keys.GROUP, H): encode_row(GroupRow(0, 9, 0, 1))
+    }
 
 
 async def test_ids_are_remembered_by_buckets_and_forgotten_with_them(place: Place) -> None:
@@ -289,11 +271,11 @@ async def test_ids_are_remembered_by_buckets_and_forgotten_with_them(place: Plac
     remembered = DeduplicationRecorded(1, [(G, at[0]), (H, at[1]), (G, at[2]), (G, at[3])])
     another = DeduplicationRecorded(2, [(G, at[0])])
     rows = {
-        remembered_key(1, REMEMBERED, BUCKET, G): encode_row(at[0]),
-        remembered_key(1, REMEMBERED, BUCKET, H): encode_row(at[1]),
-        remembered_key(1, REMEMBERED, 2 * BUCKET, G): encode_row(at[2]),
-        remembered_key(1, REMEMBERED, 3 * BUCKET, G): encode_row(at[3]),
-        remembered_key(2, REMEMBERED, BUCKET, G): encode_row(at[0]),
+        row_keys.remembered_key(1, row_keys.REMEMBERED, BUCKET, G): encode_row(at[0]),
+        row_keys.remembered_key(1, row_keys.REMEMBERED, BUCKET, H): encode_row(at[1]),
+        row_keys.remembered_key(1, row_keys.REMEMBERED, 2 * BUCKET, G): encode_row(at[2]),
+        row_keys.remembered_key(1, row_keys.REMEMBERED, 3 * BUCKET, G): encode_row(at[3]),
+        row_keys.remembered_key(2, row_keys.REMEMBERED, BUCKET, G): encode_row(at[0]),
     }
     assert await rows_after(place, remembered, another) == rows
 
@@ -301,8 +283,8 @@ async def test_ids_are_remembered_by_buckets_and_forgotten_with_them(place: Plac
     await commit(store, DeduplicationForgotten(1, 2 * BUCKET))
 
     assert everything(store).keys() == rows.keys() - {
-        remembered_key(1, REMEMBERED, BUCKET, G),
-        remembered_key(1, REMEMBERED, BUCKET, H),
+        row_keys.remembered_key(1, row_keys.REMEMBERED, BUCKET, G),
+        row_keys.remembered_key(1, row_keys.REMEMBERED, BUCKET, H),
     }
 
 
@@ -315,7 +297,7 @@ async def test_an_id_that_is_used_again_in_the_same_bucket_stands_for_the_later(
         place, DeduplicationRecorded(1, [(G, first)]), DeduplicationRecorded(1, [(G, second)])
     )
 
-    assert rows == {remembered_key(1, REMEMBERED, BUCKET, G): encode_row(second)}
+    assert rows == {row_keys.remembered_key(1, row_keys.REMEMBERED, BUCKET, G): encode_row(second)}
 
 
 async def test_a_move_task_is_kept_until_it_is_forgotten(place: Place) -> None:
@@ -331,21 +313,33 @@ async def test_a_move_task_is_kept_until_it_is_forgotten(place: Place) -> None:
     )
 
     assert rows == {
-        row_key(1, MOVE_TASK, 2): encode_row(running),
-        row_key(1, MOVE_TASK, 3): encode_row(tasks[2]),
+        row_keys.row_key(1, row_keys.MOVE_TASK, 2): encode_row(running),
+        row_keys.row_key(1, row_keys.MOVE_TASK, 3): encode_row(tasks[2]),
     }
 
 
 def one_of_each(queue_id: int) -> dict[bytes, tuple[bytes, bytes]]:
     """A row in each table, by table."""
-    made = {QUEUE: queue_key(queue_id)}
-    made |= {table: row_key(queue_id, table, 5) for table in (MESSAGE, HEAD, LEASE, ALIAS, SPAN)}
-    made |= {table: pair_key(queue_id, table, 5, 6) for table in (CLOCK, DELAYED)}
-    made[GROUP] = group_key(queue_id, GROUP, G)
-    made[GROUP_LINE] = group_line_key(queue_id, GROUP_LINE, G, 5)
-    made[REMEMBERED] = remembered_key(queue_id, REMEMBERED, 5, G)
-    made[MOVE_TASK] = row_key(queue_id, MOVE_TASK, 5)
-    made[HOLD] = row_key(queue_id, HOLD, 5)
+    made = {row_keys.QUEUE: row_keys.queue_key(queue_id)}
+    made |= {
+        table: row_keys.row_key(queue_id, table, 5)
+        for table in (
+            row_keys.MESSAGE,
+            row_keys.HEAD,
+            row_keys.LEASE,
+            row_keys.ALIAS,
+            row_keys.SPAN,
+        )
+    }
+    made |= {
+        table: row_keys.pair_key(queue_id, table, 5, 6)
+        for table in (row_keys.CLOCK, row_keys.DELAYED)
+    }
+    made[row_keys.GROUP] = row_keys.group_key(queue_id, row_keys.GROUP, G)
+    made[row_keys.GROUP_LINE] = row_keys.group_line_key(queue_id, row_keys.GROUP_LINE, G, 5)
+    made[row_keys.REMEMBERED] = row_keys.remembered_key(queue_id, row_keys.REMEMBERED, 5, G)
+    made[row_keys.MOVE_TASK] = row_keys.row_key(queue_id, row_keys.MOVE_TASK, 5)
+    made[row_keys.HOLD] = row_keys.row_key(queue_id, row_keys.HOLD, 5)
     return {table: (key, table) for table, key in made.items()}
 
 
@@ -367,8 +361,8 @@ async def test_a_purged_queue_keeps_its_rows_and_hands_on_its_tasks(place: Place
     await commit(store, QueueContinued(2, 4, 9, [task]))
 
     after = everything(await place.reopen(store))
-    assert before.keys() - after.keys() == {one_of_each(2)[MOVE_TASK][0]}
-    assert after.keys() - before.keys() == {row_key(4, MOVE_TASK, 5)}
+    assert before.keys() - after.keys() == {one_of_each(2)[row_keys.MOVE_TASK][0]}
+    assert after.keys() - before.keys() == {row_keys.row_key(4, row_keys.MOVE_TASK, 5)}
 
 
 async def test_a_dropped_queue_leaves_no_row_and_its_neighbours_stay(place: Place) -> None:
@@ -386,7 +380,9 @@ async def test_a_queue_that_is_used_again_in_the_entry_that_emptied_it(place: Pl
     await commit(store, QueueDropped(2), message_events.MessagesSent(2, 1, [PLAIN]))
 
     rows = everything(store)
-    assert {key for key in rows if key[:8] == queue_key(2)[:8]} == {row_key(2, MESSAGE, 1)}
+    assert {key for key in rows if key[:8] == row_keys.queue_key(2)[:8]} == {
+        row_keys.row_key(2, row_keys.MESSAGE, 1)
+    }
 
 
 async def test_a_queues_own_row_is_written_with_the_spans_that_changed(place: Place) -> None:
@@ -397,17 +393,17 @@ async def test_a_queues_own_row_is_written_with_the_spans_that_changed(place: Pl
     write_queue(changes, 1, first, {0: 4_096, 1: 2})
     await commit(store, changes)
     assert everything(store) == {
-        queue_key(1): encode_row(first),
-        row_key(1, SPAN, 0): encode_row(4_096),
-        row_key(1, SPAN, 1): encode_row(2),
+        row_keys.queue_key(1): encode_row(first),
+        row_keys.row_key(1, row_keys.SPAN, 0): encode_row(4_096),
+        row_keys.row_key(1, row_keys.SPAN, 1): encode_row(2),
     }
 
     changes = Changes()
     write_queue(changes, 1, second, {0: 0, 7: 0})
     await commit(store, changes)
     assert everything(store) == {
-        queue_key(1): encode_row(second),
-        row_key(1, SPAN, 1): encode_row(2),
+        row_keys.queue_key(1): encode_row(second),
+        row_keys.row_key(1, row_keys.SPAN, 1): encode_row(2),
     }
 
 
@@ -423,18 +419,22 @@ async def test_messages_for_the_archive_have_a_row_each_until_their_batch_is_arc
     await commit(store, handed, *[BatchSealed(THE_SHARD, batch) for batch in batches])
 
     rows = {
-        row_key(THE_SHARD, ARCHIVED, 5): encode_row(kept),
-        row_key(THE_SHARD, ARCHIVED, 6): encode_row(second),
-        row_key(THE_SHARD, BATCH, 2): encode_row(batches[0]),
-        row_key(THE_SHARD, BATCH, 3): encode_row(batches[1]),
+        row_keys.row_key(THE_SHARD, row_keys.ARCHIVED, 5): encode_row(kept),
+        row_keys.row_key(THE_SHARD, row_keys.ARCHIVED, 6): encode_row(second),
+        row_keys.row_key(THE_SHARD, row_keys.BATCH, 2): encode_row(batches[0]),
+        row_keys.row_key(THE_SHARD, row_keys.BATCH, 3): encode_row(batches[1]),
     }
     assert everything(store) == rows
     later = msgspec.structs.replace(handed, sequence_numbers=False, first_position=7)
     await commit(store, later, BatchesArchived(THE_SHARD, 2, 7))
     assert everything(store) == {
-        row_key(THE_SHARD, ARCHIVED, 7): encode_row(msgspec.structs.replace(kept, sequence=0)),
-        row_key(THE_SHARD, ARCHIVED, 8): encode_row(msgspec.structs.replace(second, sequence=0)),
-        row_key(THE_SHARD, BATCH, 3): encode_row(batches[1]),
+        row_keys.row_key(THE_SHARD, row_keys.ARCHIVED, 7): encode_row(
+            msgspec.structs.replace(kept, sequence=0)
+        ),
+        row_keys.row_key(THE_SHARD, row_keys.ARCHIVED, 8): encode_row(
+            msgspec.structs.replace(second, sequence=0)
+        ),
+        row_keys.row_key(THE_SHARD, row_keys.BATCH, 3): encode_row(batches[1]),
     }
 
 

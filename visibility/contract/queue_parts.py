@@ -50,7 +50,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     first_hash: int = 0
     last_hash: int = (1 << HASH_BITS) - 1
     heir: int = 0
-    """Of a part that drains: the number of the part that gets what it has."""
+    """The number of the part that gets what a draining one has."""
     drains_since_ms: int = 0
     """When it began to drain, by the clock of the host that wrote it; 0 if that is not known."""
 

@@ -94,9 +94,9 @@ class ChangeMoveTask(Operation, frozen=True):
     change: str = "pause"
     """"pause", "resume", "pace" or "undo"."""
     rate: int | None = None
-    """Of a change of the pace: messages a second, 0 for no limit; None keeps it."""
+    """The new pace in messages a second, 0 for no limit; None keeps it."""
     stop_after: int | None = None
-    """Of the same: messages that come back before the task pauses, 0 for no limit."""
+    """Messages that come back before the task pauses, 0 for no limit; None keeps it."""
 
 
 class ReadMoveTasks(Operation, frozen=True):

@@ -3,23 +3,7 @@
 from __future__ import annotations
 
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rows.row_keys import (
-    ALIAS,
-    ANSWERS,
-    APPLIED,
-    CLOCK,
-    DELAYED,
-    EXPIRY,
-    GROUP,
-    GROUP_LINE,
-    HEAD,
-    LEASE,
-    LEVEL_LINE,
-    MESSAGE,
-    QUEUE,
-    SPAN,
-    queue_key,
-)
+from visibility.rows import row_keys
 from visibility.rows.row_values import AppliedRow, GroupRow, QueueRow
 from visibility.rules.tables import (
     GROUP_KEY,
@@ -35,7 +19,7 @@ from visibility.state.short_answers import AnswersRow
 
 
 def _next_sequence(rows: SoundRows, queue_id: int) -> int:
-    own = rows.row(queue_key(queue_id), QueueRow)
+    own = rows.row(row_keys.queue_key(queue_id), QueueRow)
     return own.next_sequence if own is not None else 0
 
 
@@ -44,34 +28,39 @@ def _itself(message: StoredMessage) -> StoredMessage:
 
 
 TABLES: Tables = (
-    Table(QUEUE, "queue", 9, QueueRow),
+    Table(row_keys.QUEUE, "queue", 9, QueueRow),
     Table(
-        MESSAGE, "message", NUMBER_KEY, StoredMessage, next_number=_next_sequence, message=_itself
+        row_keys.MESSAGE,
+        "message",
+        NUMBER_KEY,
+        StoredMessage,
+        next_number=_next_sequence,
+        message=_itself,
     ),
-    Table(CLOCK, "clock", PAIR_KEY, None, may_be_empty=True),
-    Table(EXPIRY, "expiry", PAIR_KEY, None, may_be_empty=True),
-    Table(LEVEL_LINE, "level line", PAIR_KEY, None, may_be_empty=True),
-    Table(DELAYED, "delayed", PAIR_KEY, StoredMessage, message=_itself),
-    Table(GROUP, "group", GROUP_KEY, GroupRow),
+    Table(row_keys.CLOCK, "clock", PAIR_KEY, None, may_be_empty=True),
+    Table(row_keys.EXPIRY, "expiry", PAIR_KEY, None, may_be_empty=True),
+    Table(row_keys.LEVEL_LINE, "level line", PAIR_KEY, None, may_be_empty=True),
+    Table(row_keys.DELAYED, "delayed", PAIR_KEY, StoredMessage, message=_itself),
+    Table(row_keys.GROUP, "group", GROUP_KEY, GroupRow),
     Table(
-        GROUP_LINE,
+        row_keys.GROUP_LINE,
         "group line",
         GROUP_LINE_KEY,
         Lease,
         may_be_empty=True,
         names_itself=has_its_sequence,
     ),
-    Table(HEAD, "head", NUMBER_KEY, None),
+    Table(row_keys.HEAD, "head", NUMBER_KEY, None),
     Table(
-        LEASE,
+        row_keys.LEASE,
         "lease",
         NUMBER_KEY,
         Lease,
         names_itself=has_its_sequence,
         next_number=_next_sequence,
     ),
-    Table(ALIAS, "alias", NUMBER_KEY, int),
-    Table(SPAN, "span", NUMBER_KEY, int, next_number=_next_sequence),
-    Table(APPLIED, "applied", NUMBER_KEY, AppliedRow),
-    Table(ANSWERS, "answers", PAIR_KEY, AnswersRow),
+    Table(row_keys.ALIAS, "alias", NUMBER_KEY, int),
+    Table(row_keys.SPAN, "span", NUMBER_KEY, int, next_number=_next_sequence),
+    Table(row_keys.APPLIED, "applied", NUMBER_KEY, AppliedRow),
+    Table(row_keys.ANSWERS, "answers", PAIR_KEY, AnswersRow),
 )

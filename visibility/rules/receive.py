@@ -122,7 +122,6 @@ class _Taking:
         self._too_old: TooOld
 
     def look_at_each(self) -> None:
-        """See `order.Taking`."""
         settings = self.request.queue.settings
         target = self.request.dead_letter_queue
         self._letters = DeadLetters(
@@ -132,29 +131,23 @@ class _Taking:
 
     @property
     def waits(self) -> bool:
-        """See `order.Taking`."""
         return wait_ms(self.operation, self.request.queue.settings) > 0
 
     @property
     def is_over(self) -> bool:
-        """See `order.Taking`."""
         return len(self.leases) >= self.limit or self._letters.is_full or self._too_old.is_over
 
     @property
     def book(self) -> GroupBook:
-        """See `order.Taking`."""
         return self._letters.source_book
 
     def locks(self, group: bytes) -> bool:
-        """See `order.Taking`."""
         return self._letters.locks(group)
 
     def passes(self, lease: Lease) -> bool:
-        """See `order.Taking`."""
         return self._too_old.passes(lease)
 
     def take(self, untouched: Iterable[tuple[int, StoredMessage]]) -> None:
-        """See `order.Taking`."""
         visible_at_ms, now_ms = self.visible_at_ms, self.stamp.now_ms
         leases, messages = self.leases, self.messages
         for sequence, message in untouched:
@@ -164,7 +157,6 @@ class _Taking:
             self.leases = [self._with_wait(lease) for lease in leases]
 
     def offer(self, sequence: int, message: StoredMessage | None, lease: Lease | None) -> Fate:
-        """See `order.Taking`."""
         aged = message or lease
         assert aged is not None
         if self._too_old.passes(aged):
@@ -209,7 +201,6 @@ class _Taking:
         return message
 
     def events(self) -> tuple[Event, ...]:
-        """See `order.Taking`."""
         letters = () if self._letters is None else self._letters.events()
         if not self.leases:
             return letters

@@ -42,7 +42,7 @@ class FailureNotes:
         self._gone: set[int] = set()
         """Spans whose notes were removed, so that this is recorded once. Bounded."""
         self.walked = Walked()
-        """Of the active move task."""
+        """The spans that the active move task has walked."""
 
     def walked_by(self, task_id: str) -> Walked:
         """That of a task, begun anew for another one."""

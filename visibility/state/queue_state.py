@@ -291,7 +291,7 @@ class QueueState:
     changed_spans: set[int] = field(default_factory=set)
     """Spans whose rows need writing."""
     failure_notes: FailureNotes | None = None
-    """Of a dead-letter queue whose failures are noted in rows."""
+    """The failures of a dead-letter queue, if they are noted in rows."""
     ready_groups: ReadyGroups = field(default_factory=ReadyGroups)
     """FIFO: groups that may give messages. Standard: groups with waiting messages."""
     groups: dict[bytes, GroupRow] = field(default_factory=dict)

@@ -81,9 +81,8 @@ class Rows(Protocol):
     changes: Changes
     """The row changes of the running Turn; later reads see them."""
 
-    @property
-    def store(self) -> RowReader:
-        """Reads of single rows and of ranges, for tables that only their feature knows."""
+    store: RowReader
+    """Reads of single rows and of ranges, for tables that only their feature knows."""
 
     def is_full(self, part: int = 1) -> bool:
         """True once the running Turn has recorded as much as it may, or the given part of that."""

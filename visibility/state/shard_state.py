@@ -143,7 +143,7 @@ class ShardState:
         self.transactions_since_ms = 0
         """Transactions before this instant were forgotten since the start."""
         self.tokens = KnownTokens()
-        """Of the transactions that the rows remember."""
+        """Tokens of the transactions that the rows remember."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True

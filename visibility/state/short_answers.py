@@ -13,7 +13,7 @@ import msgspec
 ANSWERS_KEPT_MS = 600_000
 """Time for which answers are remembered; an older retry is refused."""
 EARLIER_MS = 30_000
-"""A retry's first try is looked for from so much before its instant on.
+"""The first try of a retry is looked for from this long before the retry's instant on.
 
 20 s: the clocks of two leaders may each be 10 s off. 10 s: the age of a retry was measured when it
 was sent.

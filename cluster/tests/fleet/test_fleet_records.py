@@ -31,7 +31,7 @@ from cluster.members.leader_view import LeaderView
 from cluster.members.member_records import MembershipRefused
 from cluster.members.shard_keys import holder_key
 from cluster.peers.peer_settings import Address
-from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Place, Role, cluster_mark
+from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, PeerRole, Place, cluster_mark
 from cluster.replication.leadership import Holder
 from cluster.tests.members.joining import FOUNDERS, Host, SimulatedWorld
 from cluster.tests.virtual_time import virtual
@@ -146,7 +146,7 @@ async def test_workers_of_a_further_cluster_bear_its_mark_and_are_drained_with_t
     await view.begin()
 
     place = view.neighbours["d.worker-2"].place
-    assert place == Place(founded[0].cluster_id, Role.NEIGHBOUR, cluster_mark(2))
+    assert place == Place(founded[0].cluster_id, PeerRole.NEIGHBOUR, cluster_mark(2))
 
     def drained() -> list[str]:
         return [
@@ -229,7 +229,9 @@ async def test_hosts_of_two_clusters_see_each_other_and_keep_apart() -> None:
     assert cluster is not None
     assert cluster.numbers == range(3, 6)
     assert own.neighbours["d"].address == Address("d.test", 7000)
-    assert own.neighbours["d"].place == Place(cluster.cluster_id, Role.NEIGHBOUR, cluster_mark(2))
+    assert own.neighbours["d"].place == Place(
+        cluster.cluster_id, PeerRole.NEIGHBOUR, cluster_mark(2)
+    )
     assert own.founded == {2: range(3, 6)}
     assert own.alive_of(2) == set(SECOND)
 
@@ -275,7 +277,7 @@ async def test_a_gateway_sees_all_clusters_and_is_admitted_also_after_its_lease(
     await hosts[0].root.commit(Transaction({}, {key: None}))
     await asyncio.sleep(1)
     assert not view.gateways
-    assert view.neighbours["g"].place == Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK)
+    assert view.neighbours["g"].place == Place(GATEWAYS, PeerRole.GATEWAY, GATEWAY_MARK)
     await world.close()
 
 

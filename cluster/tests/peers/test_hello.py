@@ -21,7 +21,7 @@ from cluster.peers.hello import (
 )
 from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.peer_settings import host_of, is_host_id, process_name, worker_of
-from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Place, Role, cluster_mark
+from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, PeerRole, Place, cluster_mark
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
@@ -34,8 +34,8 @@ THEIRS = Hello((1,), "c1", "a", "b", "replication", {0: b"log 0", 7: b"log 7"})
 PLACES = {
     "a": Place("c1"),
     "b": Place("c1"),
-    "n": Place("c2", Role.NEIGHBOUR, cluster_mark(2)),
-    "g": Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK),
+    "n": Place("c2", PeerRole.NEIGHBOUR, cluster_mark(2)),
+    "g": Place(GATEWAYS, PeerRole.GATEWAY, GATEWAY_MARK),
 }
 
 

@@ -19,8 +19,8 @@ from cluster.peers.roles import (
     GATEWAYS,
     REQUESTS,
     Neighbour,
+    PeerRole,
     Place,
-    Role,
     cluster_mark,
 )
 from cluster.peers.transport import ask
@@ -38,9 +38,9 @@ from visibility.rules.closing_parts import FindMessages, PartsAdded
 from visibility.rules.departures import ClearOutbox, ReadOutbox
 from visibility.tests import prepared
 
-SECOND = Place("c2", Role.NEIGHBOUR, cluster_mark(2))
-FIRST = Place("c1", Role.NEIGHBOUR)
-GATEWAY = Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK)
+SECOND = Place("c2", PeerRole.NEIGHBOUR, cluster_mark(2))
+FIRST = Place("c1", PeerRole.NEIGHBOUR)
+GATEWAY = Place(GATEWAYS, PeerRole.GATEWAY, GATEWAY_MARK)
 
 
 @asynccontextmanager
@@ -139,22 +139,22 @@ def test_each_role_has_its_channels() -> None:
         for place in (Place("c1"), SECOND, GATEWAY)
     }
     assert open_to == {
-        Role.MEMBER: set(Channel),
-        Role.NEIGHBOUR: {
+        PeerRole.MEMBER: set(Channel),
+        PeerRole.NEIGHBOUR: {
             Channel.REQUESTS,
             Channel.CATALOG,
             Channel.STATUS,
             Channel.PAGES,
             Channel.COUNTS,
         },
-        Role.GATEWAY: {Channel.REQUESTS, Channel.CATALOG, Channel.COUNTS},
+        PeerRole.GATEWAY: {Channel.REQUESTS, Channel.CATALOG, Channel.COUNTS},
     }
     assert _said(Channel.PAGES, GATEWAY, GATEWAY_MARK) == Reason.NOT_ALLOWED
     assert _said(Channel.REQUESTS, SECOND, GATEWAY_MARK) == Reason.WRONG_CERTIFICATE
 
 
 def test_each_role_has_its_operations() -> None:
-    neighbour, gateway = REQUESTS[Role.NEIGHBOUR], REQUESTS[Role.GATEWAY]
+    neighbour, gateway = REQUESTS[PeerRole.NEIGHBOUR], REQUESTS[PeerRole.GATEWAY]
     assert {SendMessage, AcceptMessages, UndoReceive, BrowseMessages} <= neighbour
     assert not {ReadOutbox, ClearOutbox, PartsAdded} & neighbour
     assert {SendMessage, UndoReceive, FindMessages} <= gateway
@@ -184,7 +184,7 @@ async def test_a_gateway_brings_no_messages_of_an_outbox() -> None:
         prepared.send(prepared.queue_named("q", 1), "x"), operation=AcceptMessages([])
     )
     call = _Refused(REQUEST_HEAD.pack(0, 0) + encode_request(request))
-    on_request = decided.service_for(Role.GATEWAY).on_request
+    on_request = decided.service_for(PeerRole.GATEWAY).on_request
     assert on_request is not None
     on_request(call)
     assert call.refused == Refusal.NOT_ALLOWED

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from msgspec.msgpack import decode
 
-from cluster.replication import Journal, NotServing, Replica, Role, Times, Timing
+from cluster.replication import Journal, NotServing, Replica, ReplicaRole, Times, Timing
 from cluster.replication.replica_messages import Message
 from cluster.tests.replication.network import Port
 from storage.log import BEGINNING, LogFailed, LogFull, Position, Promise, ReplicaLog
@@ -264,7 +264,7 @@ class Host:
     def flush(self) -> None:
         """Make the rows durable; the log may forget what they hold."""
         replica = self.replica
-        if replica is not None and replica.role is not Role.RECOVERING:
+        if replica is not None and replica.role is not ReplicaRole.RECOVERING:
             self.flushed = self.applied
             replica.release(self.flushed.index)
 
@@ -316,7 +316,7 @@ class Host:
     def take_rows(self, source: Host) -> bool:
         """Start over the rows of another host, unless they are older than the log."""
         replica = self.replica
-        if replica is None or source.replica is None or replica.role is Role.RECOVERING:
+        if replica is None or source.replica is None or replica.role is ReplicaRole.RECOVERING:
             return False
         if self.is_paused or source.applied.index < replica.log.start.index:
             return False
@@ -340,7 +340,7 @@ class Host:
 
     @property
     def leads(self) -> bool:
-        return self.replica is not None and self.replica.role is Role.LEADER
+        return self.replica is not None and self.replica.role is ReplicaRole.LEADER
 
     def propose(self, body: bytes, answer: Answer) -> None:
         """A client sends; it is answered True once the Entry is committed."""

@@ -8,7 +8,7 @@ from functools import wraps
 from random import Random
 from typing import Any, TypeVar
 
-from cluster.replication import Role
+from cluster.replication import ReplicaRole
 from cluster.replication.replica_messages import Message
 from cluster.tests.replication.cluster import Cluster
 from cluster.tests.replication.host import TIMING, Host
@@ -106,7 +106,7 @@ def last_index(host: Host) -> int:
     return host.replica.log.last_index
 
 
-def role_of(host: Host) -> Role:
+def role_of(host: Host) -> ReplicaRole:
     assert host.replica is not None
     return host.replica.role
 

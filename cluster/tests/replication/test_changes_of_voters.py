@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.replication import Role, leading
+from cluster.replication import ReplicaRole, leading
 from cluster.replication.leadership import Holder, Seen, TermRecord
 from cluster.replication.replica_messages import Append
 from cluster.replication.voters import next_voters
@@ -148,7 +148,7 @@ async def test_a_leader_goes_on_while_its_voters_change(cluster: ShardCluster) -
         gone.crash(is_power_loss=False)
         cluster.names.remove(gone.name)
         while not _has_dropped(cluster, gone.name):
-            if leader.store.replica.role is Role.LEADER and not leader.store.replica.serving:
+            if leader.store.replica.role is ReplicaRole.LEADER and not leader.store.replica.serving:
                 replies.append(cluster.ask(leader, prepared.send(Q, "a")))
             await asyncio.sleep(0.0002)
         await cluster.until(lambda: all(reply.answers for reply in replies))

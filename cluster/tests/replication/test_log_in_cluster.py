@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from cluster.replication import NotServing, Role
+from cluster.replication import NotServing, ReplicaRole
 from cluster.replication.replica_messages import Append, Appended, Heartbeat, Message
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged
 from storage.log import Position, entry
@@ -99,7 +99,7 @@ def test_a_log_that_is_cut_back_while_a_sync_fails_has_lost_nothing(failing: int
 
         def fails_once(handle: int) -> None:
             nonlocal syncs
-            if role_of(leader) is Role.RECOVERING:
+            if role_of(leader) is ReplicaRole.RECOVERING:
                 syncs += 1
                 leader.disk.failing_syncs = int(syncs == failing)
             fdatasync(handle)
@@ -229,7 +229,7 @@ async def test_a_follower_far_behind_needs_a_checkpoint(stage: Stage) -> None:
     follower.start()
 
     await stage.until(lambda: follower.replica is not None and follower.replica.needs_checkpoint)
-    assert role_of(follower) is Role.FOLLOWER
+    assert role_of(follower) is ReplicaRole.FOLLOWER
     await stage.settled()
 
     assert stage.checkpoints == 1

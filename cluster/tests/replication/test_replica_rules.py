@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.replication import Role
+from cluster.replication import ReplicaRole
 from cluster.replication.replica_messages import Append, Heartbeat, Message
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication.host import Host
@@ -240,7 +240,7 @@ async def test_entries_of_older_terms_are_committed_with_one_of_the_leaders_own(
     stage.drop(has_own)
     await stage.until(lambda: all(last_index(host) == old for host in stage.others(leader)))
     await asyncio.sleep(0.5)
-    assert role_of(leader) is Role.LEADER
+    assert role_of(leader) is ReplicaRole.LEADER
     assert replica.commit < old
 
     stage.heal()

@@ -23,7 +23,7 @@ from cluster.peers.held_requests import Routed
 from cluster.peers.link import Call as Asked
 from cluster.peers.link import ChannelService
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
-from cluster.peers.roles import Neighbour, Place, Role, cluster_mark
+from cluster.peers.roles import Neighbour, PeerRole, Place, cluster_mark
 from cluster.peers.transport import Transport
 from cluster.shards.delivery import Deliveries
 from cluster.shards.router import takes_all
@@ -139,8 +139,8 @@ class FleetHost:
         decided = ForwardedRequests(self.router.shards, self.leaders, view, refusal=takes_all)
         for role, service in (
             (None, decided.service),
-            (Role.NEIGHBOUR, decided.service_for(Role.NEIGHBOUR)),
-            (Role.GATEWAY, decided.service_for(Role.GATEWAY)),
+            (PeerRole.NEIGHBOUR, decided.service_for(PeerRole.NEIGHBOUR)),
+            (PeerRole.GATEWAY, decided.service_for(PeerRole.GATEWAY)),
         ):
             self.transport.serve(Channel.REQUESTS, self._entering(service), role)
         told = ChannelService(telling(cast(KnownParts, host.cluster.queues)))
@@ -220,7 +220,7 @@ class Fleet:
         return {
             _name(host): Neighbour(
                 Address(_name(host), 1),
-                Place(f"c{other.number}", Role.NEIGHBOUR, cluster_mark(other.number + 1)),
+                Place(f"c{other.number}", PeerRole.NEIGHBOUR, cluster_mark(other.number + 1)),
             )
             for other in self.clusters
             if other is not own

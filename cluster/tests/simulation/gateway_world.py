@@ -26,7 +26,7 @@ from cluster.peers.link import Call as Asked
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
 from cluster.peers.queue_news import QueueNews, tell
-from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Neighbour, Place, Role
+from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Neighbour, PeerRole, Place
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.simulation.known_parts import KnownParts
@@ -328,4 +328,4 @@ class SimulatedGateway:
 
 def gateway_place() -> Neighbour:
     """The gateway, as hosts know it."""
-    return Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))
+    return Neighbour(None, Place(GATEWAYS, PeerRole.GATEWAY, GATEWAY_MARK))
