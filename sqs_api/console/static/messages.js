@@ -233,7 +233,8 @@ export async function showMessages(screen) {
       await again();
     };
     const may = new Set(queue.may);
-    const shown = sequences.flatMap((each) => messages.get(each) ?? []);
+    const { state = "visible" } = asked; // of those on other pages, if this screen was loaded anew; the service looks again
+    const shown = sequences.map((sequence) => messages.get(sequence) ?? { sequence, state: state === "delayed" ? "" : state });
     fill(
       chosen,
       el("strong", {}, `${count(sequences.length)} selected`),

@@ -41,7 +41,7 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
     patch(rest, el("div", { class: "thirds" }, el("div", {}, el("h2", {}, "Queue"), links(queue)), settings(queue)), same(queue));
     return [
       waiting(queue),
-      actions(queue, { hasArchive, grafanaUrl }, now.read, fail),
+      actions(queue, { hasArchive, grafanaUrl, signal }, now.read, fail),
       queue.purges.map((each) => purgeOf(queue, each, now.read, fail)),
       el("div", { class: "cards" }, cards(queue, history)),
     ];
@@ -118,7 +118,7 @@ function purgeOf(queue, purge, read, fail) {
     button("Undo the purge", undo, { busy: "Restoring …" }));
 }
 
-function actions(queue, { hasArchive, grafanaUrl }, read, fail) {
+function actions(queue, { hasArchive, grafanaUrl, signal }, read, fail) {
   const may = new Set(queue.may);
   const base = `#/queues/${queue.name}`;
   const text = `All messages of ${queue.name} are removed. They can be brought back here for an hour, `
@@ -140,7 +140,7 @@ function actions(queue, { hasArchive, grafanaUrl }, read, fail) {
     try {
       await post(ofQueue(queue.name, "/delete"), { confirm: queue.name });
       notice(`${queue.name} is deleted.`);
-      location.hash = "#/queues";
+      if (!signal.aborted) location.hash = "#/queues";
     } catch (error) {
       fail(error);
     }

@@ -133,6 +133,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
       if (rest !== null) fill(status, sentOf(copies, leftOut, "then it was stopped"));
     } catch (error) {
       fail(error);
+      if (rest === null) dryRun.ask(); // nothing was sent: it can be begun again
     }
     stop.hidden = true;
     fields.disabled = false;
