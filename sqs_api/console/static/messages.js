@@ -16,6 +16,7 @@ import { MatchCount } from "./match_count.js";
 import { Matching } from "./matching.js";
 import { needed, resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
+import { shownText } from "./unseen_characters.js";
 
 const COLUMNS = [
   ["", "pick"],
@@ -34,7 +35,7 @@ function shortId(id) {
 
 function holdText({ state, hold }) {
   if (state !== "held") return null;
-  return el("div", { class: "hint" }, [hold.owner, hold.reference].filter(Boolean).join(": "));
+  return el("div", { class: "hint" }, shownText([hold.owner, hold.reference].filter(Boolean).join(": ")));
 }
 
 export async function showMessages(screen) {

@@ -10,6 +10,7 @@ import { History } from "./live.js";
 import { MarkList } from "./marks.js";
 import { allowedBy, meaningOf } from "./redrive_forms.js";
 import { resource } from "./resource.js";
+import { shownText } from "./unseen_characters.js";
 
 const REFRESH_MS = 3000;
 const IN_WORDS = new Set(["RedrivePolicy", "RedriveAllowPolicy"]);
@@ -185,7 +186,7 @@ function settings(queue) {
   const documents = Object.entries(queue.attributes).filter(([name, value]) => !IN_WORDS.has(name) && pretty(value) !== null);
   const tags = Object.entries(queue.tags).map(([key, value]) => {
     const own = queue.own_tags.find((each) => each.key === key);
-    return [key, own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : value];
+    return [shownText(key), own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : shownText(value)];
   });
   return [
     el("div", { class: "attributes" }, el("h2", {}, "Attributes"), facts(shown.map(([name, value]) => [name, [value, meaning(name, value)]])),
