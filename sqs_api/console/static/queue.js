@@ -8,6 +8,7 @@ import { failures } from "./failures.js";
 import { bytes, count, pretty, rate, span, statusText, taskText } from "./format.js";
 import { History } from "./live.js";
 import { MarkList } from "./marks.js";
+import { partsOf } from "./parts.js";
 import { allowedBy, meaningOf } from "./redrive_forms.js";
 import { resource } from "./resource.js";
 import { shownText } from "./unseen_characters.js";
@@ -48,7 +49,7 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
     ];
   }
 
-  fill(view, el("h1", {}, name), now.place, past, rest);
+  fill(view, el("h1", {}, name), now.place, partsOf(name, signal), past, rest);
   await now.watch(REFRESH_MS);
 }
 
