@@ -214,6 +214,37 @@ def test_a_replay_that_was_stopped_goes_on(
     assert tab.faults == []
 
 
+def test_a_selection_and_a_replay_outlast_a_look_elsewhere_and_a_refusal(
+    browser: Any, archived: NodeProcess
+) -> None:
+    client = sqs(archived)
+    client.create_queue(QueueName="patient")
+    tab = tab_at(browser, archived, "/archive/shop")
+    tab.page.locator("tbody input").first.check()
+    tab.see("1 selected")
+    tab.page.locator("tbody td a").first.click()
+    tab.see("Archived message of")
+    tab.page.go_back()
+    tab.see("1 selected")
+    tab.press("Replay selected")
+    tab.fill("To", "patient")
+    tab.press("Dry run")
+    tab.page.get_by_role("region", name="Copies that would be sent").get_by_role("link").click()
+    tab.page.get_by_role("heading", level=1, name="patient").wait_for()
+    tab.page.go_back()
+    expect(tab.page.get_by_label("To", exact=True)).to_have_value("patient")
+    replays = "**/archive/shop/replays"
+    tab.page.route(replays, lambda route: route.fulfill(status=503, json={"error": "No room."}))
+    tab.press("Send copies")
+    tab.see("No room.")
+    tab.page.unroute(replays)
+    tab.press("Send copies")
+    tab.see("1 sent to")
+
+    assert count(client, "patient") == 1
+    assert tab.faults == []
+
+
 def test_another_choice_forgets_where_a_replay_was_stopped(
     browser: Any, archived: NodeProcess
 ) -> None:

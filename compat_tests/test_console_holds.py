@@ -96,6 +96,20 @@ def test_a_held_message_is_passed_by_until_it_is_released(browser: Any, node: No
     assert tab.faults == []
 
 
+def test_a_hold_that_is_not_made_gives_the_focus_back(browser: Any, node: NodeProcess) -> None:
+    tab = dead_letters(browser, node, "focused", "a")
+    pick(tab, 1)
+    opener = tab.page.locator("main").get_by_role("button", name="Hold", exact=True)
+    opener.focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("dialog").wait_for()
+    tab.page.keyboard.press("Escape")
+    tab.page.get_by_role("dialog").wait_for(state="detached")
+
+    expect(opener).to_be_focused()
+    assert tab.faults == []
+
+
 def test_a_delete_is_undone_by_its_notice(browser: Any, node: NodeProcess) -> None:
     tab = dead_letters(browser, node, "undone", "a", "b")
     pick(tab, 1, 2)

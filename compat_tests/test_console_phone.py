@@ -144,3 +144,23 @@ def test_a_long_name_takes_room_and_short_ones_are_not_broken(
     assert tab.page.locator(".scroll").first.evaluate(WIDER) <= 0
     assert tab.fits(900, 390)
     assert tab.faults == []
+
+
+def test_the_longest_name_fits_forms_dialogs_and_notices(
+    browser: Any, opened: NodeProcess
+) -> None:
+    name = "pocket".ljust(80, "w")
+    sqs(opened).create_queue(QueueName=name)
+    tab = tab_of(browser, opened, f"/queues/{name}/edit", viewport=PHONE)
+    tab.page.get_by_text("Which queues may name").wait_for()
+    assert tab.fits()
+    tab.go(f"/queues/{name}")
+    tab.press("Delete queue")
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill(name)
+    assert dialog.evaluate(SHOWN)
+    assert dialog.evaluate(WIDER) <= 0
+    dialog.get_by_role("button", name="Delete queue").click()
+    tab.see(f"{name} is deleted.")
+    assert tab.page.locator("#notices").evaluate(WIDER) <= 0
+    assert tab.faults == []

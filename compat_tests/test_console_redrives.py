@@ -240,3 +240,26 @@ def test_of_two_operators_the_slower_one_sees_the_redrive_of_the_other(
     expect(tabs[1].page.locator("#notices")).to_contain_text("begun by root")
     assert count(client, "raced") + count(client, "raced-dead") == len(LASTING)
     assert [tab.faults for tab in tabs] == [[], []]
+
+
+def test_what_one_does_not_see_in_a_reason_is_named(browser: Any, opened: NodeProcess) -> None:
+    """A character that turns the direction of writing would show another reason."""
+    client = sqs(opened)
+    make_dead_letters(client, "turned", "a")
+    tab = tab_of(browser, opened, "/queues/turned-dead/redrive")
+    tab.fill("Reason", "not \u202edevorppa")
+    tab.press("Dry run")
+    tab.press("Start")
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("turned-dead")
+    dialog.get_by_role("button", name="Redrive all").click()
+    for place, region in (
+        ("/queues/turned-dead/redrive", "Latest redrives"),
+        ("/redrives", "History"),
+        ("/audit?queue=turned-dead&action=StartRedrive", "Audit log"),
+    ):
+        tab.go(place)
+        row = tab.page.get_by_role("region", name=region, exact=True).locator("tbody tr")
+        shown = row.filter(has_text="devorppa").locator(".unseen-character")
+        expect(shown.first).to_have_text("U+202E")
+    assert tab.faults == []

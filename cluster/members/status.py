@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -186,7 +186,7 @@ class StatusPage:
     ) -> ShardStatus:
         record = self._leaders.record_of(number)
         found = {host: own[number] for host, own in sorted(reports.items()) if number in own}
-        committed = max((report.commit for report in found.values()), default=0)
+        committed = last_committed(found.values())
         voters = {} if record is None else record.voters
         leading = found.get(leader) if leader is not None else None
         return ShardStatus(
@@ -209,6 +209,11 @@ class StatusPage:
             ],
             change=change_of(record, leader, leading, self.hosts),
         )
+
+
+def last_committed(copies: Iterable[ReplicaReport]) -> int:
+    """The newest Entry that counts: the others lost what only a copy in conflict has."""
+    return max((copy.commit for copy in copies if not copy.conflict), default=0)
 
 
 def _replication(reports: Reports) -> str:

@@ -20,7 +20,7 @@ ABC = {"a-0": "a", "b-0": "b", "c-0": "c"}
 RECORD = TermRecord(3, LOG_ID, ABC)
 
 
-def _report(replica_id: str) -> ReplicaReport:
+def report_of(replica_id: str) -> ReplicaReport:
     return ReplicaReport(
         role="follower",
         replica_id=replica_id,
@@ -37,7 +37,7 @@ def _report(replica_id: str) -> ReplicaReport:
 
 
 def _reports(*ids: str) -> dict[str, dict[int, ReplicaReport]]:
-    return {replica_id[0]: {0: _report(replica_id)} for replica_id in ids}
+    return {replica_id[0]: {0: report_of(replica_id)} for replica_id in ids}
 
 
 def _kept(reports: dict[str, dict[int, ReplicaReport]], record: TermRecord = RECORD) -> str:
@@ -54,7 +54,7 @@ WAIT_FOR_C = NO_MAJORITY + "wait until the copy on host c runs and counts"
 
 
 @pytest.mark.parametrize(
-    "c", [_report("c-1"), replace(_report("c-0"), damage="row 7"), None], ids=str
+    "c", [report_of("c-1"), replace(report_of("c-0"), damage="row 7"), None], ids=str
 )
 def test_a_host_stays_while_another_s_copy_does_not_count(c: ReplicaReport | None) -> None:
     reports = _reports("a-0", "b-0")
@@ -97,7 +97,7 @@ def _leader(*peers: str, silent: str = "", **changes: object) -> ReplicaReport:
         PeerReport(each[0], each, 7, is_voter=True, heard_s=9.0 if each == silent else 0.1)
         for each in peers
     ]
-    return replace(_report("a-0"), role="leader", peers=seen, **changes)
+    return replace(report_of("a-0"), role="leader", peers=seen, **changes)
 
 
 GOES_ON = "; its leader, host a, goes on"

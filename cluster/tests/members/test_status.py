@@ -11,8 +11,10 @@ from cluster.members.status import (
     HostStatus,
     ReplicaStatus,
     ShardStatus,
+    last_committed,
     problems_of,
 )
+from cluster.tests.members.test_removal import report_of
 
 _URLS = ("http://1", "http://2", "http://3")
 
@@ -173,3 +175,12 @@ def test_each_problem_is_named(status: ClusterStatus, problem: str) -> None:
 )
 def test_a_cluster_that_serves_and_can_lose_no_message_has_none(status: ClusterStatus) -> None:
     assert problems_of(status) == []
+
+
+def test_what_only_a_copy_in_conflict_has_is_not_lacked_by_the_others() -> None:
+    sound = report_of("a-0")
+    conflict = replace(report_of("c-0"), commit=17, conflict="up to 17")
+
+    assert last_committed([sound, conflict]) == 7
+    assert last_committed([replace(conflict, conflict=""), sound]) == 17
+    assert last_committed([conflict]) == last_committed([]) == 0

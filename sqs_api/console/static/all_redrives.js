@@ -9,6 +9,7 @@ import { endText } from "./plan.js";
 import { resultText } from "./presets.js";
 import { controlButtons, undoOf } from "./redrive_controls.js";
 import { resource } from "./resource.js";
+import { shownText } from "./unseen_characters.js";
 
 const REFRESH_MS = 3000;
 const DAY_MS = 86400000;
@@ -111,7 +112,7 @@ function endedRow(redrive, heard) {
     queueOf(redrive),
     `${statusText(redrive)}: ${endText(redrive)}`,
     redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
-    what.filter(Boolean).join("; "),
+    shownText(what.filter(Boolean).join("; ")),
     callerName(redrive.started_by),
     time(redrive.started_at_ms),
     redrive.ended_at_ms ? span((redrive.ended_at_ms - redrive.started_at_ms) / 1000) : "",

@@ -9,6 +9,7 @@ import { ARCHIVED, numbered } from "./filters.js";
 import { bytes, causeText, count, nameOf } from "./format.js";
 import { preview } from "./hits.js";
 import { attributesOf, bodyOf, receivesText } from "./message.js";
+import { queueInput } from "./redrive_forms.js";
 import { needed, resource } from "./resource.js";
 
 const PICKED_MAX = 100;
@@ -38,7 +39,7 @@ export function ofArchive(name, rest = /** @type {R} */ (""), part = "") {
 
 /** A form for the name of a queue: those that are deleted are in no list. */
 export async function chooseArchive({ view }) {
-  const name = el("input", { required: true, autocomplete: "off", spellcheck: "false" });
+  const { input: name, names } = queueInput(() => true, { required: true });
   const id = el("input", { autocomplete: "off", spellcheck: "false" });
   const go = (event) => {
     event.preventDefault();
@@ -54,14 +55,14 @@ export async function chooseArchive({ view }) {
     view,
     el("h1", {}, "Archive"),
     el("p", { class: "hint" }, "Messages that left their queues, of deleted queues, too."),
-    el("form", { class: "search", onsubmit: go }, field("Queue", name), field("Message id", id),
+    el("form", { class: "search", onsubmit: go }, names, field("Queue", name), field("Message id", id),
       button("Search", () => {}, { type: "submit", class: "main" })),
   );
 }
 
 export async function showArchive({ view, parts: [name], query, signal, fail }) {
   const path = `/archive/${name}`;
-  const picked = new Set();
+  const picked = new Set((query.get("picked") ?? "").split(",").filter(Boolean));
   const filter = new FilterBox(query, ARCHIVED, { changed: () => begin(), seen: () => seenIn(list.state.value?.messages ?? []),
     placeholder: 'left = expired, sent >= 2026-11-29 10:00, error.type = "Tax…"' });
   const order = el("select", { name: "order" }, ["latest", "oldest"].map((each) =>
@@ -70,6 +71,10 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   let asked = search(); // of the messages that are shown
   let after = query.get("after") ?? ""; // a page's token
   const list = resource({ what: "The archive", ask, show, signal, fail });
+
+  function address() {
+    return { ...asked, picked: [...picked].join(","), after };
+  }
 
   function search() {
     return { order: order.value, ...filter.texts };
@@ -83,13 +88,13 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   function begin() {
     asked = search();
     after = "";
-    keep(path, asked);
+    keep(path, address());
     return list.ask();
   }
 
   function turn(next) {
     after = next;
-    enter(path, { ...asked, after });
+    enter(path, address());
     list.ask();
   }
 
@@ -119,6 +124,7 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
     const onchange = ({ currentTarget: { checked } }) => {
       if (checked) picked.add(place);
       else picked.delete(place);
+      keep(path, address());
       list.show();
     };
     const box = el("input", { type: "checkbox", "aria-label": `Select message ${id}`, onchange });

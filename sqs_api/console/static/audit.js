@@ -6,6 +6,7 @@ import { readAudit } from "./commands.js";
 import { button, command, el, facts, field, fill, link, row, table, time } from "./dom.js";
 import { callerName, count, dayOf, local, nameOf } from "./format.js";
 import { resource } from "./resource.js";
+import { shownText } from "./unseen_characters.js";
 
 const TIME = "datetime-local";
 const COLUMNS = [
@@ -204,10 +205,10 @@ function entryRows(entry, opened, again) {
       !entry.denied && entry.outcome && entry.outcome !== "ok" && [" ", el("span", { class: "urgent" }, entry.outcome)],
     ],
     queue,
-    brief,
+    shownText(brief),
     all.length > 0 && button(isOpen ? "Hide" : "Show", turn,
       { class: "small", "aria-expanded": String(isOpen), "aria-label": `${isOpen ? "Hide" : "Show"} all of ${entry.action}` }),
   ], { "data-key": key });
-  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name, textOf(value)])));
+  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name, shownText(textOf(value))])));
   return [line, isOpen && el("tr", { "data-key": `all of ${key}` }, told())];
 }

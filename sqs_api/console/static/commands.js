@@ -86,8 +86,15 @@ export function addCluster() {
   return "holdfast fleet add-cluster --hosts d,e,f";
 }
 
+/** The plan, and what it would do to a queue, by hand. */
 export function fleetPlan() {
-  return holdfast("fleet plan");
+  return [holdfast("fleet plan"), holdfast("fleet split QUEUE --parts 2"), holdfast("fleet move QUEUE --shard NUMBER")];
+}
+
+/** Of a queue with so many open parts. */
+export function parts(name, open) {
+  return [holdfast(`fleet parts ${name}`), holdfast(`fleet split ${name} --parts ${open + 1}`),
+    ...(open > 1 ? [holdfast(`fleet shrink ${name} --parts ${open - 1}`)] : [])];
 }
 
 export function applyChange(id) {

@@ -34,13 +34,18 @@ export class EditFields {
   /** `isOpen`: the fields are shown at once. */
   constructor(isOpen) {
     this.isOpen = isOpen;
-    this.path = el("input", { autocomplete: "off", spellcheck: "false", placeholder: "error.retry" });
-    this.value = el("input", { autocomplete: "off", spellcheck: "false", placeholder: "JSON, or else a text" });
-    this.patchText = el("textarea", { rows: "3", spellcheck: "false" });
+    this.path = el("input", { name: "edit", autocomplete: "off", spellcheck: "false", placeholder: "error.retry" });
+    this.value = el("input", { name: "value", autocomplete: "off", spellcheck: "false", placeholder: "JSON, or else a text" });
+    this.patchText = el("textarea", { name: "patch", rows: "3", spellcheck: "false" });
+  }
+
+  /** The fields, which have names for an address. */
+  get inputs() {
+    return [this.path, this.value, this.patchText];
   }
 
   get elements() {
-    return el("details", { class: "filter", open: this.isOpen },
+    return el("details", { class: "filter", open: this.isOpen, ontoggle: ({ currentTarget: { open } }) => (this.isOpen = open) },
       el("summary", {}, "Edit the bodies that move"),
       el("div", { class: "search" },
         field("Field", this.path),

@@ -65,7 +65,7 @@ export async function showFleet({ view, signal, fail }) {
       ...listOf("Refused", NOTES, found.refusals.map(noteRow)),
       ...listOf("Made within the hour", MADE, found.made.toReversed().map(madeRow)),
       ...listOf("Decisions so far", HISTORY, found.history.toReversed().map(historyRow)),
-      command(commands.fleetPlan(), ...found.changes.slice(0, 1).map((each) =>
+      command(...commands.fleetPlan(), ...found.changes.slice(0, 1).map((each) =>
         commands.applyChange(each.id))),
     ];
   }

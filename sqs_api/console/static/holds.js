@@ -98,8 +98,12 @@ function hold(name, sequences) {
     const same = el("div");
     const show = () =>
       fill(same, command(commands.hold(name, sequences, owner.value, reference.value)));
-    const close = (done) => {
+    const away = () => {
+      dialog.close(); // the focus goes back
       dialog.remove();
+    };
+    const close = (done) => {
+      away();
       resolve(done);
     };
     const onsubmit = async () => {
@@ -109,7 +113,7 @@ function hold(name, sequences) {
         notice(changedText("held", answer.held, answer.kept));
         close(true);
       } catch (error) {
-        dialog.remove();
+        away();
         reject(error);
       }
     };

@@ -66,7 +66,7 @@ export function messageOf(name, { sequence, due, signal, fail, missing, known, c
     known?.(message);
     body ??= el("div", { "data-key": "body" }, bodyOf(message, filter)); // it stays as it was sent
     return [
-      actions(queue, message, again, fail),
+      actions(queue, message, again, { signal, fail }),
       el("div", { class: "halves", "data-key": "halves" },
         el("div", {}, facts(properties(queue, message, filter)), attributesOf(message, filter)), body),
       command(commands.showMessage(name, sequence) + (due ? ` --due-ms ${due}` : "")),
@@ -90,7 +90,7 @@ async function followed(name, id, error, signal) {
   throw error;
 }
 
-function actions(queue, message, again, fail) {
+function actions(queue, message, again, { signal, fail }) {
   const may = new Set(queue.may);
   const base = `#/queues/${queue.name}`;
   const isWaiting = message.state === "visible";
@@ -103,7 +103,7 @@ function actions(queue, message, again, fail) {
     isWaiting && queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive?sequences=${message.sequence}`, { class: "button" }),
     holdButtons(queue, [message], again, fail),
-    scheduleButtons(queue, [message], () => (location.hash = `${base}/messages`), fail),
+    scheduleButtons(queue, [message], () => !signal.aborted && (location.hash = `${base}/messages`), fail),
   );
 }
 
@@ -116,8 +116,8 @@ function properties(queue, message, filter) {
     ["First sent", time(message.origin?.sent_at_ms)],
     ["State", [message.state, message.due_ms > 0 && [", until ", time(message.due_ms)],
       message.waits_behind && [", ", ...behind(queue.name, message.waits_behind)]]],
-    ["Owner", message.hold?.owner],
-    ["Reference", message.hold?.reference],
+    ["Owner", shownText(message.hold?.owner)],
+    ["Reference", shownText(message.hold?.reference)],
     ["Held since", time(message.hold?.since_ms)],
     ["Sent", time(message.sent_at_ms)],
     ["Lost in", [`${left > 0 ? span(left) : "a moment"}, `, time(message.expires_at_ms)]],

@@ -17,6 +17,7 @@ import { Matching } from "./matching.js";
 import { behind } from "./message.js";
 import { needed, resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
+import { shownText } from "./unseen_characters.js";
 
 const COLUMNS = [
   ["", "pick"],
@@ -35,7 +36,7 @@ function shortId(id) {
 
 function holdText({ state, hold }) {
   if (state !== "held") return null;
-  return el("div", { class: "hint" }, [hold.owner, hold.reference].filter(Boolean).join(": "));
+  return el("div", { class: "hint" }, shownText([hold.owner, hold.reference].filter(Boolean).join(": ")));
 }
 
 function behindText({ name }, { waits_behind: sequence }) {
@@ -238,7 +239,8 @@ export async function showMessages(screen) {
       await again();
     };
     const may = new Set(queue.may);
-    const shown = sequences.flatMap((each) => messages.get(each) ?? []);
+    const { state = "visible" } = asked; // of those on other pages, if this screen was loaded anew; the service looks again
+    const shown = sequences.map((sequence) => messages.get(sequence) ?? { sequence, state: state === "delayed" ? "" : state });
     fill(
       chosen,
       el("strong", {}, `${count(sequences.length)} selected`),

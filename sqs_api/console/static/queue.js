@@ -8,8 +8,10 @@ import { failures } from "./failures.js";
 import { bytes, count, pretty, rate, span, statusText, taskText } from "./format.js";
 import { History } from "./live.js";
 import { MarkList } from "./marks.js";
+import { partsOf } from "./parts.js";
 import { allowedBy, meaningOf } from "./redrive_forms.js";
 import { resource } from "./resource.js";
+import { shownText } from "./unseen_characters.js";
 
 const REFRESH_MS = 3000;
 const IN_WORDS = new Set(["RedrivePolicy", "RedriveAllowPolicy"]);
@@ -41,13 +43,13 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
     patch(rest, el("div", { class: "thirds" }, el("div", {}, el("h2", {}, "Queue"), links(queue)), settings(queue)), same(queue));
     return [
       waiting(queue),
-      actions(queue, { hasArchive, grafanaUrl }, now.read, fail),
+      actions(queue, { hasArchive, grafanaUrl, signal }, now.read, fail),
       queue.purges.map((each) => purgeOf(queue, each, now.read, fail)),
       el("div", { class: "cards" }, cards(queue, history)),
     ];
   }
 
-  fill(view, el("h1", {}, name), now.place, past, rest);
+  fill(view, el("h1", {}, name), now.place, partsOf(name, signal), past, rest);
   await now.watch(REFRESH_MS);
 }
 
@@ -118,7 +120,7 @@ function purgeOf(queue, purge, read, fail) {
     button("Undo the purge", undo, { busy: "Restoring …" }));
 }
 
-function actions(queue, { hasArchive, grafanaUrl }, read, fail) {
+function actions(queue, { hasArchive, grafanaUrl, signal }, read, fail) {
   const may = new Set(queue.may);
   const base = `#/queues/${queue.name}`;
   const text = `All messages of ${queue.name} are removed. They can be brought back here for an hour, `
@@ -140,7 +142,7 @@ function actions(queue, { hasArchive, grafanaUrl }, read, fail) {
     try {
       await post(ofQueue(queue.name, "/delete"), { confirm: queue.name });
       notice(`${queue.name} is deleted.`);
-      location.hash = "#/queues";
+      if (!signal.aborted) location.hash = "#/queues";
     } catch (error) {
       fail(error);
     }
@@ -185,7 +187,7 @@ function settings(queue) {
   const documents = Object.entries(queue.attributes).filter(([name, value]) => !IN_WORDS.has(name) && pretty(value) !== null);
   const tags = Object.entries(queue.tags).map(([key, value]) => {
     const own = queue.own_tags.find((each) => each.key === key);
-    return [key, own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : value];
+    return [shownText(key), own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : shownText(value)];
   });
   return [
     el("div", { class: "attributes" }, el("h2", {}, "Attributes"), facts(shown.map(([name, value]) => [name, [value, meaning(name, value)]])),

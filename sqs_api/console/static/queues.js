@@ -13,6 +13,7 @@ import { Listing } from "./listing.js";
 import { History } from "./live.js";
 import { recentlyDeleted } from "./recently_deleted.js";
 import { resource } from "./resource.js";
+import { shownText } from "./unseen_characters.js";
 
 const REFRESH_MS = 5000;
 const DEFAULTS = { search: "", tags: "", sort: "name", reverse: "", after: "" };
@@ -104,7 +105,7 @@ export async function showQueues({ view, query, signal, fail }) {
 
   /** Values of the chosen tags; each leads to the queues that have it, too. */
   function tagCells({ tags }) {
-    return [...chosen].map((key) => Object.hasOwn(tags, key) && link(tags[key] || "(empty)", addressOf("/queues", {
+    return [...chosen].map((key) => Object.hasOwn(tags, key) && link(shownText(tags[key]) || "(empty)", addressOf("/queues", {
       ...state, after: "", ...withMore(state.tags ? { tags: state.tags } : {}, { tags: `${key}=${tags[key]}` }) }, DEFAULTS)));
   }
 

@@ -1,5 +1,6 @@
 // The screen of redrives, a short conversation: what, where to, how carefully; a dry run; the move.
 
+import { keep } from "./address.js";
 import { get, latest, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, notice, patch, submit, USED } from "./dom.js";
@@ -28,15 +29,16 @@ export async function showRedrive(screen) {
   needs(queue, "holdfast:RedriveMessages");
   const sequences = query.get("sequences")?.split(",").map(Number) ?? null;
   const filter = new FilterBox(query, REDRIVES, { label: "Only messages that match", placeholder: "all messages",
-    changed: () => begin() });
+    changed: () => (begin(), remember()) });
   const failure = failureLine(queue, query.get("failure"), signal);
   const edit = new EditFields(query.has("edit"));
-  const destination = el("input", { placeholder: "their own sources", list: "sources" });
-  const reason = el("input", { placeholder: "for the history", maxlength: "500" });
+  const destination = el("input", { name: "to", placeholder: "their own sources", list: "sources" });
+  const reason = el("input", { name: "why", placeholder: "for the history", maxlength: "500" });
   const pace = PACE.map(([option, label, placeholder, max = null]) =>
     [option, label, el("input", { name: option, type: "number", min: "1", max, placeholder })]);
   const stop = el("input", { name: "stop_after", pattern: LIMIT, placeholder: "do not stop; 20, or 5%" });
   pace.push(["stop_after", "Stop when … came back", stop]);
+  const typed = [destination, reason, ...edit.inputs]; // in the address, as the preset is, or numbers in its place
   /** @type {{plan: Answer<"post", "queues/{queue}/redrives/plan"> | null, isWhole: boolean, warnings: string[], preset: string}} */
   const state = { plan: null, isWhole: false, warnings: [], preset: "" };
   const dryRun = el("div", { role: "status" });
@@ -66,6 +68,15 @@ export async function showRedrive(screen) {
 
   function isFiltered() {
     return Object.keys(filter.texts).length > 0;
+  }
+
+  /** Back and reload find what was chosen. */
+  function remember() {
+    const numbers = state.preset ? [] : pace.map(([, , input]) => input);
+    const given = [...typed, ...numbers].filter(({ value }) => value).map(({ name: of, value }) => [of, value]);
+    keep(`/queues/${name}/redrive`, { ...filter.texts, ...(sequences && { sequences: sequences.join(",") }),
+      ...(edit.isOpen && { edit: "" }), ...Object.fromEntries(given), preset: state.preset },
+    { preset: USUAL, edit: null });
   }
 
   /** Messages that would move, as far as it is known. */
@@ -178,11 +189,14 @@ export async function showRedrive(screen) {
     if (target.name === "preset") choose(target.value);
     else if (target === reason || (isPace && target.name !== "rate")) show();
     else begin();
+    remember();
   }
 
+  for (const input of typed) input.value = query.get(input.name) ?? "";
+  const first = query.get("preset") ?? USUAL;
   /** @type {[string, HTMLInputElement][]} */
   const presets = Object.entries(PRESETS).map(([preset, { label }]) =>
-    [label, el("input", { type: "radio", name: "preset", value: preset, checked: preset === USUAL })]);
+    [label, el("input", { type: "radio", name: "preset", value: preset, checked: preset === first })]);
   fill(
     view,
     el("h1", {}, "Redrive ", name),
@@ -208,8 +222,9 @@ export async function showRedrive(screen) {
     el("h2", {}, "Latest redrives"),
     list.place,
   );
-  choose(USUAL);
-  if (isFiltered() && !edit.isOpen) plan(); // what was chosen before is shown at once
+  if (first in PRESETS) choose(first);
+  else for (const [option, , input] of pace) input.value = query.get(option) ?? "";
+  if (isFiltered() && (!edit.isOpen || edit.patch)) plan(); // what was chosen before is shown at once
   await list.watch(REFRESH_MS);
 }
 

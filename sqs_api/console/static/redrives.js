@@ -8,6 +8,7 @@ import { callerName, count, nameOf, statusText } from "./format.js";
 import { endText, reasonText } from "./plan.js";
 import { LIMIT, limitOf } from "./presets.js";
 import { controlButtons, undoOf } from "./redrive_controls.js";
+import { shownText } from "./unseen_characters.js";
 
 const COLUMNS = [
   ["Started", ""],
@@ -150,7 +151,7 @@ export class Redrives {
       stayedText(redrive),
       moved > 0 ? this.cameBackLink(redrive) : "",
       redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
-      what.filter(Boolean).join("; "),
+      shownText(what.filter(Boolean).join("; ")),
       callerName(redrive.started_by),
       undoOf(this.queue.name, redrive, this, { title: commands.undo(this.queue.name, redrive) }),
     ], { "data-key": redrive.id });

@@ -61,7 +61,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
   /** Another choice: a replay of it begins with a dry run. */
   function begin() {
     start.disabled = goOn.hidden = true;
-    if (rest !== null) remember(null);
+    remember(null);
     fill(status);
     dryRun.forget(); // a plan under way is not its plan
   }
@@ -133,6 +133,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
       if (rest !== null) fill(status, sentOf(copies, leftOut, "then it was stopped"));
     } catch (error) {
       fail(error);
+      if (rest === null) dryRun.ask(); // nothing was sent: it can be begun again
     }
     stop.hidden = true;
     fields.disabled = false;

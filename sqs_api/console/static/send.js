@@ -30,13 +30,14 @@ export async function showSend(screen) {
   }
 
   async function send() {
+    const given = message();
     try {
-      const sent = await post(ofQueue(name, "/messages"), message());
+      const sent = await post(ofQueue(name, "/messages"), given);
       notice(sent.is_duplicate
         ? "A message with this deduplication id was sent before: nothing was stored."
         : `Sent ${sent.message_id}.`);
       if (sent.is_duplicate) return;
-      editor.input.value = "";
+      if (editor.text === given.body) editor.input.value = ""; // else the next one was begun meanwhile
       show();
     } catch (error) {
       fail(error);

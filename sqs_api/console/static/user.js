@@ -30,6 +30,9 @@ export async function showUser(screen) {
   const ask = (mine) => get("users/show", { user: name, account }, mine);
   const user = resource({ what: "The user", ask, show, signal, fail });
   let shownPolicies = "";
+  /** @type {Map<string, {text: string, form: unknown}>} */
+  let forms = new Map();
+  const adding = mayManage && policyForm(who, null, EMPTY, () => user.read());
   const roles = mayManage ? await needed(screen, "The roles", (mine) => get("roles", {}, mine)) : [];
 
   function show(found) {
@@ -70,18 +73,22 @@ export async function showUser(screen) {
     }
   }
 
-  /** Forms of the policies; they keep what is typed until other policies are read. */
+  /** Forms of the policies. Each keeps what is typed until its own policy is another one. */
   function showPolicies(found) {
     if (JSON.stringify(found) === shownPolicies) return;
     shownPolicies = JSON.stringify(found);
-    const forms = Object.entries(found).map(([policy, text]) => (mayManage
+    const made = (policy, text) => (mayManage
       ? policyForm(who, policy, text, user.read)
-      : [el("h3", {}, `Policy ${policy}`), el("pre", { tabindex: "0" }, pretty(text) ?? text)]));
+      : [el("h3", {}, `Policy ${policy}`), el("pre", { tabindex: "0" }, pretty(text) ?? text)]);
+    forms = new Map(Object.entries(found).map(([policy, text]) => {
+      const known = forms.get(policy);
+      return [policy, known?.text === text ? known : { text, form: made(policy, text) }];
+    }));
     fill(
       policies,
-      forms.length ? forms : el("p", { class: "empty" }, "No policy: this user may do nothing, "
-        + "except what a queue's own policy allows."),
-      mayManage && policyForm(who, null, EMPTY, user.read),
+      forms.size ? [...forms.values()].map(({ form }) => form) : el("p", { class: "empty" }, "No policy: this user "
+        + "may do nothing, except what a queue's own policy allows."),
+      adding,
     );
   }
 
@@ -128,9 +135,16 @@ function policyForm(who, policy, text, read) {
     policy !== null && commands.removePolicy(who, policy) || ""));
 
   async function save() {
+    const saved = document.value;
     try {
-      await post("users/policies", { ...who, policy: named(), document: document.value });
+      await post("users/policies", { ...who, policy: named(), document: saved });
       notice(`Policy ${named()}: saved.`);
+      refusal.hidden = true;
+      if (policy === null && document.value === saved) {
+        name.value = "";
+        document.value = text;
+        show();
+      }
       await read();
     } catch (error) {
       refuse(error);
