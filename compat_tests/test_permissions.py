@@ -111,3 +111,26 @@ def test_a_policy_about_something_else_is_stored_and_shown(sqs: Client, queue: s
     sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=given)
 
     assert policy(sqs, queue) == document
+
+
+def test_a_policy_is_answered_in_one_form(sqs: Client, queue: str) -> None:
+    """AWS answers without white space, with the members in this order, and lists of one as their
+    element: controllers that compare texts have reported it."""
+    statement = {
+        "Condition": {"ArnEquals": {"aws:SourceArn": "arn:aws:sns:us-east-1:123456789012:t"}},
+        "Resource": ["*"],
+        "Action": ["sqs:SendMessage"],
+        "Principal": {"AWS": ["123456789012"]},
+        "Effect": "Allow",
+        "Sid": "s",
+    }
+    document = {"Statement": statement, "Id": "i", "Version": "2012-10-17"}
+    given = {"Policy": json.dumps(document, indent=2)}
+
+    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=given)
+
+    assert attributes(sqs, queue, "Policy")["Policy"] == (
+        '{"Version":"2012-10-17","Id":"i","Statement":[{"Sid":"s","Effect":"Allow",'
+        '"Principal":{"AWS":"123456789012"},"Action":"sqs:SendMessage","Resource":"*",'
+        '"Condition":{"ArnEquals":{"aws:SourceArn":"arn:aws:sns:us-east-1:123456789012:t"}}}]}'
+    )

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+import pytest
+
 from compat_tests.clients.raw import exchange
 from compat_tests.facade import Client, counts, receive, refusal
 
@@ -79,6 +81,19 @@ def test_get_queue_url_finds_by_name_and_owner(sqs: Client, queue: str) -> None:
     answer = sqs.call("GetQueueUrl", QueueName=name, QueueOwnerAWSAccountId=account)
     assert answer["QueueUrl"] == queue
     assert refusal(sqs, "GetQueueUrl", QueueName=name + "-not").status == 400
+
+
+@pytest.mark.parametrize("owner", ["", "1234-5678-9012", "me"])
+def test_an_owner_that_is_no_account_is_an_invalid_address(
+    sqs: Client, queue: str, owner: str
+) -> None:
+    name = queue.rsplit("/", 1)[1]
+
+    refused = refusal(sqs, "GetQueueUrl", QueueName=name, QueueOwnerAWSAccountId=owner)
+
+    endpoint = f"http://{urlsplit(queue).netloc}/"
+    assert (refused.status, refused.code) == (404, "InvalidAddress")
+    assert refused.message == f"The address {endpoint} is not valid for this endpoint."
 
 
 def test_bare_name_serves_as_queue_url(sqs: Client, queue: str) -> None:

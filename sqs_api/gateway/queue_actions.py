@@ -24,6 +24,7 @@ from visibility.contract import operations as op
 from visibility.contract import results
 from visibility.contract.attributes import checked_tags, needs_counters, shown_attributes
 from visibility.contract.errors import (
+    InvalidAddress,
     InvalidParameterValue,
     QueueError,
     ResourceNotFound,
@@ -32,7 +33,7 @@ from visibility.contract.errors import (
 from visibility.contract.limits import LIST_RESULTS
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.move_task import decode_handle
-from visibility.contract.naming import queue_address, queue_url
+from visibility.contract.naming import is_account, queue_address, queue_url
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
 from visibility.rules.move_tasks import check_start
@@ -132,7 +133,11 @@ class QueueActions:
     async def _get_queue_url(
         self, operation: op.GetQueueUrl, caller: Caller, base_url: str, request_id: str
     ) -> results.GetQueueUrlResult:
-        account = operation.queue_owner_aws_account_id or caller.account
+        account = operation.queue_owner_aws_account_id
+        if account is None:
+            account = caller.account
+        elif not is_account(account):
+            raise InvalidAddress(f"The address {base_url}/ is not valid for this endpoint.")
         name = operation.queue_name or ""
         queue = self._catalog.queue(account, caller.region, name)
         return results.GetQueueUrlResult(queue_url(base_url, queue.account, queue.name))

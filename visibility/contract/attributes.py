@@ -30,7 +30,7 @@ from visibility.contract.naming import (
     is_fifo_name,
     shown_arn,
 )
-from visibility.contract.queue_policy import check_policy
+from visibility.contract.queue_policy import check_policy, compact_policy
 from visibility.contract.redrive_policies import (
     checked_redrive_allow_policy,
     compact_redrive_allow_policy,
@@ -59,9 +59,9 @@ class Kind(Enum):
 class Attribute(NamedTuple):
     """One row of the table. `default` None: absent until set; `bounds` are for integers only.
 
-    Of a policy `checked` is the text to store, `shown` the one to answer with, for those that
-    older versions stored as they were given, and `meaning` is what is compared with another's; they
-    raise the errors that refuse the text.
+    Of a policy `checked` is the text to store, `shown` the one to answer with, for those that are
+    or were stored as they were given, and `meaning` is what is compared with another's; they raise
+    the errors that refuse the text.
     """
 
     name: str
@@ -88,6 +88,10 @@ def _checked_policy(text: str) -> str:
     return text
 
 
+def _meant_policy(text: str) -> object:
+    return json_object(compact_policy(text))
+
+
 def _compact_redrive_policy(text: str) -> str:
     return compact_redrive_policy(read_redrive_policy(text))
 
@@ -99,7 +103,13 @@ def _compact_redrive_allow_policy(text: str) -> str:
 ATTRIBUTES: dict[str, Attribute] = {
     row.name: row
     for row in (
-        Attribute("Policy", Kind.POLICY, checked=_checked_policy, meaning=json_object),
+        Attribute(
+            "Policy",
+            Kind.POLICY,
+            checked=_checked_policy,
+            shown=compact_policy,
+            meaning=_meant_policy,
+        ),
         _integer("VisibilityTimeout", limits.VISIBILITY_TIMEOUT),
         _integer("MaximumMessageSize", limits.MAXIMUM_MESSAGE_SIZE),
         _integer("MessageRetentionPeriod", limits.MESSAGE_RETENTION_PERIOD),

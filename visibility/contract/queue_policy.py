@@ -12,6 +12,7 @@ reported by its users; the developer guide's limits of a policy.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from auth.policy_document import Kind, Policy, PolicyRefused, Statement, read_po
 from visibility.contract import limits
 from visibility.contract.actions import ACTIONS, POLICY_TOO_LARGE, UNKNOWN_ACTION
 from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue, OverLimit
+from visibility.contract.redrive_policies import json_object
 
 _ACTIONS = tuple(f"sqs:{name.lower()}" for name in ACTIONS)
 _ONE_ACTION = re.compile(r"sqs:\w+", re.ASCII | re.IGNORECASE)
@@ -39,6 +41,12 @@ _PRINCIPALS = {
     ),
     "CanonicalUser": re.compile(r"[0-9a-f]{64}"),
 }
+_MEMBERS = ("Version", "Id", "Statement")
+_ELEMENTS = (
+    "Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource", "NotResource",
+    "Condition",
+)  # fmt: skip
+"""Both in the order in which AWS answers with them."""
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
@@ -83,6 +91,39 @@ def check_policy_of_queue(text: str) -> None:
     members_of_each = [given] if isinstance(given, dict) else given
     for statement, members in zip(policy.statements, members_of_each, strict=True):
         _check_statement(statement, members)
+
+
+def compact_policy(text: str) -> str:
+    """The form in which AWS shows a policy: without white space, its members in one order, and a
+    list of one as its element. A text that is no policy is shown as it is."""
+    document = json_object(text)
+    if document is None:
+        return text
+    given = document.get("Statement", [])
+    statements = map(_compact_statement, given if isinstance(given, list) else [given])
+    shown = _in_order(document, _MEMBERS) | {"Statement": list(statements)}
+    return msgspec.json.encode(shown).decode()
+
+
+def _compact_statement(given: Any) -> Any:
+    """One statement in that form. Conditions stay as given: of theirs AWS's form is not known."""
+    if not isinstance(given, dict):
+        return given
+    return {
+        name: value if name == "Condition" else _shortened(value)
+        for name, value in _in_order(given, _ELEMENTS).items()
+    }
+
+
+def _in_order(members: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The members of these names in their order, then any others."""
+    return {name: members[name] for name in names if name in members} | members
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _shortened(given) for name, given in value.items()}
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def may_admit_everyone(text: str | None) -> bool:

@@ -331,7 +331,8 @@ def test_create_compares_only_what_is_given_with_the_present_value() -> None:
 
     assert conflicting_attribute(current, {}) is None
     assert conflicting_attribute(current, {"VisibilityTimeout": "02", "DelaySeconds": "0"}) is None
-    assert conflicting_attribute(current, {"Policy": '{"Statement":[],"Id":"i"}'}) is None
+    for same in ('{"Statement":[],"Id":"i"}', '{"Id":"i"}'):
+        assert conflicting_attribute(current, {"Policy": same}) is None
     assert conflicting_attribute(current, {"RedrivePolicy": ""}) is None
     assert conflicting_attribute(current, {"KmsDataKeyReusePeriodSeconds": "300"}) is None
     assert conflicting_attribute(current, {"VisibilityTimeout": "1"}) == "VisibilityTimeout"

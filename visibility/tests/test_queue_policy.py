@@ -10,6 +10,7 @@ import pytest
 from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue, OverLimit
 from visibility.contract.queue_policy import (
     check_policy_of_queue,
+    compact_policy,
     may_admit_everyone,
     statements_without_effect,
 )
@@ -26,6 +27,11 @@ NAMED = f"arn:aws:iam::{ACCOUNT}"
 WITHOUT_RESOURCE = {name: value for name, value in GRANT.items() if name != "Resource"}
 WITHOUT_PRINCIPAL = {name: value for name, value in GRANT.items() if name != "Principal"}
 WITHOUT_ACTION = {name: value for name, value in GRANT.items() if name != "Action"}
+
+
+def _shown(element: str, value: Any) -> str:
+    document = {"Statement": [{"Effect": "Deny", element: value}]}
+    return json.dumps(document, separators=(",", ":"))
 
 
 def _check(*statements: Any, **members: Any) -> None:
@@ -269,3 +275,26 @@ def test_a_policy_may_admit_everyone(principals: dict[str, Any], admits: bool) -
 @pytest.mark.parametrize("text", [None, "", "{*", '{"Statement": "*"}'])
 def test_no_policy_admits_nobody(text: str | None) -> None:
     assert not may_admit_everyone(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ('{ "Statement" : [ ], "Id": "i" }', '{"Id":"i","Statement":[]}'),
+        ('{"Statement": {"Action": "*", "Effect": "Deny"}}', _shown("Action", "*")),
+        ('{"Statement": [{"Effect": "Deny", "NotAction": ["a"]}]}', _shown("NotAction", "a")),
+        ('{"Statement": [{"Action": ["a", "b"], "Effect": "Deny"}]}', _shown("Action", ["a", "b"])),
+        (
+            '{"Statement": [{"Effect": "Deny", "NotPrincipal": {"Service": ["s"]}}]}',
+            _shown("NotPrincipal", {"Service": "s"}),
+        ),
+        (
+            '{"Statement": [{"Condition": {"Bool": {"k": [true]}}, "Effect": "Deny"}]}',
+            _shown("Condition", {"Bool": {"k": [True]}}),
+        ),
+        ('{"Statement": ["s"], "Else": 1}', '{"Statement":["s"],"Else":1}'),
+        ("no policy", "no policy"),
+    ],
+)
+def test_a_policy_has_one_form(given: str, shown: str) -> None:
+    assert compact_policy(given) == compact_policy(shown) == shown
