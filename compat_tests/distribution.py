@@ -200,6 +200,18 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
         super()._assign_work_unit(node)
 
     @override
+    def mark_test_complete(
+        self, node: WorkerController, item_index: int, duration: float = 0
+    ) -> None:
+        """Forget a file that is done: xdist counts, after each test, all that a process was given
+        so far."""
+        super().mark_test_complete(node, item_index, duration)
+        given = self.assigned_work[node]
+        file = self._split_scope(self.registered_collections[node][item_index])
+        if all(given[file].values()):
+            del given[file]
+
+    @override
     def _split_scope(self, nodeid: str) -> str:
         return runs_together(nodeid)
 

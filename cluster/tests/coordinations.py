@@ -64,10 +64,10 @@ class Hosts:
 
 
 def simulated_hosts() -> Hosts:
-    """Hosts on a model of etcd, in real time."""
+    """Hosts on a model of etcd, in real time: its answers come at once, as nobody need wait."""
     random = Random(1)
     etcd = SimulatedEtcd(random)
-    return Hosts(Access(etcd.endpoints), lambda: SimulatedWire(etcd, random))
+    return Hosts(Access(etcd.endpoints), lambda: SimulatedWire(etcd, random, delay_s=0))
 
 
 @asynccontextmanager
