@@ -40,7 +40,7 @@ _SOONER = {
     "count_a_damaged_replica": 72,
     "forget_the_log_above_a_checkpoint": 78,
     "quarantine_at_once": 27,
-    "refuse_bad_pages": 41,
+    "refuse_bad_pages": 43,
     "leave_groups_open": 10,
     "undo_nothing": 64,
     "undo_the_answer_only": 64,

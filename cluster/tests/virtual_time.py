@@ -101,7 +101,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     of those due at the same time.
     """
 
-    _ready: deque[asyncio.Handle]
+    _ready: deque[_Soon | _Later]
     _clock_resolution: float
     _timer_cancelled_count: int
     _stopping: bool
@@ -165,13 +165,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """All passes until the loop is to stop; see `BaseEventLoop`."""
         ready, timers, resolution_s = self._ready, self._timers, self._clock_resolution
         while True:
-            if self._timer_cancelled_count:
+            cancelled = self._timer_cancelled_count
+            if timers and (timers[0][1]._cancelled or cancelled * 2 > len(timers) > _TIMERS_MIN):
                 self._forget_cancelled()
             if self._polled.registered > 1:
                 self._process_events(self._polled.select(0))
             if not (ready or self._stopping):
                 assert timers, "nothing will ever happen any more"
-                self._now_s += min(max(0.0, timers[0][0] - self._now_s), _JUMP_S_MAX)
+                wait_s = timers[0][0] - self._now_s
+                if wait_s > 0:
+                    self._now_s += wait_s if wait_s < _JUMP_S_MAX else _JUMP_S_MAX
             end_s = self._now_s + resolution_s
             while timers and timers[0][0] < end_s:
                 handle = heappop(timers)[1]
@@ -180,9 +183,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             for _ in range(len(ready)):
                 due = ready.popleft()
                 if not due._cancelled:
-                    due._run()
+                    try:
+                        due._context.run(due._callback, *due._args)  # `Handle._run`, written out
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self._tell(error, due)
             if self._stopping:
                 return
+
+    def _tell(self, error: BaseException, failed: asyncio.Handle) -> None:
+        told = {"message": f"Exception in {failed!r}", "exception": error, "handle": failed}
+        self.call_exception_handler(told)
 
     def _forget_cancelled(self) -> None:
         timers = self._timers

@@ -12,7 +12,6 @@ import asyncio
 import errno
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from functools import lru_cache
 from pathlib import Path
 from random import Random
 
@@ -312,9 +311,4 @@ class SimulatedDisk:
 def _within(folder: Path, files: Iterable[Path]) -> list[Path]:
     """The files of a folder."""
     name = str(folder)
-    return [file for file in files if _folder_of(file) == name]
-
-
-@lru_cache(maxsize=10_000)
-def _folder_of(file: Path) -> str:
-    return str(file.parent)
+    return [file for file in files if str(file).rpartition("/")[0] == name]

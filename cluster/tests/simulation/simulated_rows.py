@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
+from typing import cast
 
 from typing_extensions import override
 
@@ -172,10 +173,8 @@ def _change(rows: Rows, keys: list[bytes], ops: Ops, damaged: set[bytes]) -> Non
     """Bring changes into rows and the sorted list of their keys. What is written can be read."""
     if damaged:
         damaged.difference_update(key for key in ops[::2] if isinstance(key, bytes))
-    for place in range(0, len(ops), 2):
-        key, change = ops[place], ops[place + 1]
-        assert isinstance(key, bytes)
-        if isinstance(change, bytes):
+    for key, change in zip(cast("list[bytes]", ops[::2]), ops[1::2], strict=True):
+        if type(change) is bytes:
             if key not in rows:
                 insort(keys, key)
             rows[key] = change
