@@ -38,7 +38,7 @@ from cluster.catalog.catalog_records import (
     name_of,
     queue_key,
 )
-from cluster.catalog.other_hosts import NO_OTHERS, OtherHosts
+from cluster.catalog.other_hosts import OtherHosts
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
@@ -94,10 +94,10 @@ class Catalog(QueueView):
         entropy: Entropy,
         secrets: Secrets,
         shards: Iterable[int],
-        waits: Waits = Waits(),  # noqa: B008  a value
-        restore_window_ms: int = 0,
-        others: OtherHosts = NO_OTHERS,
-        has_archive: bool = True,
+        waits: Waits,
+        restore_window_ms: int,
+        others: OtherHosts,
+        has_archive: bool,
     ) -> None:
         """To be used once it is `opened`. The coordination is closed with it.
 
