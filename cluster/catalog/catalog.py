@@ -542,7 +542,7 @@ class Catalog(QueueView):
         while rules.windows_over(self, now_ms, shards):
             await self._do(lambda: rules.end_windows(self, now_ms, shards))
 
-    async def give_up_oldest(self, shards: Container[int] = ALL_SHARDS) -> None:
+    async def give_up_oldest(self, shards: Container[int]) -> None:
         """Mark the queue of these shards that was deleted or purged first as to be dropped, since
         the disk is short of space."""
 

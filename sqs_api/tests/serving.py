@@ -298,7 +298,7 @@ async def running(
     split = SplitQueues(router, catalog, entropy, clock.wall_s)
     queues = QueueActions(catalog, router, split, deletions, watch)
     recheck_refusal = RecheckRefusal(queues, sealer, catch_up or keyring.catch_up)
-    payloads = Payloads(sealer, clock.wall_s)
+    payloads = Payloads(sealer, clock.wall_s, on_opened=())
     if rates is None:
         rates = Rates(clock.monotonic_s, account_rate=None, queue_rate=None, fifo_quotas=False)
     gateway = Gateway(

@@ -112,7 +112,7 @@ class Worker:
         self.deliveries = Deliveries(self.router, entropy)
         self.split = split_queues(self.router, machine.queues, Random(machine.part_seed))
         self.unlocking = Unlocking(self.router, machine.queues, entropy)
-        self.shared_tasks = SharedTasks(self.router, machine.queues, entropy)
+        self.shared_tasks = SharedTasks(self.router, machine.queues, entropy, lost=())
         self._looking: asyncio.Task[None] | None = None
 
     @property
