@@ -173,12 +173,6 @@ class Worker:
         return any(part.is_moving for part in self.parts)
 
 
-def retrieved(task: asyncio.Task[None]) -> None:
-    """Ignore a failure if a crash ended the wait for it."""
-    if not task.cancelled():
-        task.exception()
-
-
 class WorkerShard:
     """One shard of a worker."""
 
