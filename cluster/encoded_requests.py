@@ -212,7 +212,7 @@ def decode_request(message: bytes, find: Find, at: int = 0) -> Request:
     )
 
 
-def decode_requests(message: bytes, find: Find, at: int = 0) -> list[Request]:
+def decode_requests(message: bytes, find: Find, at: int) -> list[Request]:
     """The same for several requests with one context."""
     (context, _), end = _known_context(message, at)
     operation, caller, targets = context.operation, context.caller, context.targets
@@ -328,7 +328,7 @@ def encode_alike(answers: Sequence[Answer | QueueError]) -> bytes | None:
     return _HEADS[kind] + _encode(answers)
 
 
-def decode_alike(message: bytes, at: int = 0) -> list[Answer]:
+def decode_alike(message: bytes, at: int) -> list[Answer]:
     """Several answers of one kind. Raises MessageUnreadable."""
     answers: list[Answer] = _decoded(message, _ANSWERS, list, at)[1]
     return answers

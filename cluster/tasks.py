@@ -34,3 +34,9 @@ def start_logged(
 def _log_error(log: structlog.stdlib.BoundLogger, task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("task_failed", exc_info=error)
+
+
+def retrieved(task: asyncio.Task[Any]) -> None:
+    """Retrieve the error of a task whose caller may be gone."""
+    if not task.cancelled():
+        task.exception()

@@ -38,7 +38,7 @@ from cluster.catalog.catalog_records import (
     name_of,
     queue_key,
 )
-from cluster.catalog.other_hosts import NO_OTHERS, OtherHosts
+from cluster.catalog.other_hosts import OtherHosts
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
@@ -94,10 +94,10 @@ class Catalog(QueueView):
         entropy: Entropy,
         secrets: Secrets,
         shards: Iterable[int],
-        waits: Waits = Waits(),  # noqa: B008  a value
-        restore_window_ms: int = 0,
-        others: OtherHosts = NO_OTHERS,
-        has_archive: bool = True,
+        waits: Waits,
+        restore_window_ms: int,
+        others: OtherHosts,
+        has_archive: bool,
     ) -> None:
         """To be used once it is `opened`. The coordination is closed with it.
 
@@ -547,7 +547,7 @@ class Catalog(QueueView):
         while rules.windows_over(self, now_ms, shards):
             await self._do(lambda: rules.end_windows(self, now_ms, shards))
 
-    async def give_up_oldest(self, shards: Container[int] = ALL_SHARDS) -> None:
+    async def give_up_oldest(self, shards: Container[int]) -> None:
         """Mark the queue of these shards that was deleted or purged first as to be dropped, since
         the disk is short of space."""
 

@@ -19,6 +19,7 @@ import aiosqlite
 
 from cluster.coordination import coordination
 from cluster.coordination.part import Part
+from cluster.tasks import retrieved
 from storage.copies.checked_database import mend_attached_copy
 from storage.copies.second_copy import open_with_copy
 from storage.files.refusing_disk import naming_disk
@@ -138,7 +139,7 @@ class SqliteCoordination:
             return result
 
         task = asyncio.create_task(run())
-        task.add_done_callback(_retrieved)
+        task.add_done_callback(retrieved)
         return await asyncio.shield(task)
 
     def _commit_and_look(
@@ -215,12 +216,6 @@ class SqliteCoordination:
         for key, value, at in self._database.execute(query, (revision,)):
             changes.setdefault(at, {})[key] = value
         return [coordination.Change(at, records) for at, records in changes.items()]
-
-
-def _retrieved(task: asyncio.Task[T]) -> None:
-    """Retrieve the error of a call whose caller may be gone."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _prepare(first: Callable[[], Mapping[str, bytes]], database: sqlite3.Connection) -> None:

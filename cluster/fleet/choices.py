@@ -13,7 +13,7 @@ time would go to it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
@@ -83,21 +83,20 @@ def shard_in(
 def shards_of_new_parts(
     clusters: Mapping[str, Cluster],
     key: str,
-    names: Collection[str],
     loads: KnownLoads,
     count: int,
     avoid: Collection[int],
     has: Mapping[str, int],
     room: Mapping[str, int],
-) -> Sequence[int]:
-    """Up to this many different shards, spread over clusters first. A cluster `has` so many parts
-    already, and has `room` for so many more."""
+) -> list[int]:
+    """Up to this many different shards of the clusters that have `room`, spread over clusters
+    first. A cluster `has` so many parts already, and has `room` for so many more."""
     chosen: list[int] = []
     drawn, left = Counter(has), Counter(room)
-    cluster_of = {shard: name for name in names for shard in clusters[name].shards}
+    cluster_of = {shard: name for name in room for shard in clusters[name].shards}
     for number in range(count):
         taken = {*avoid, *chosen}
-        able = [n for n in names if left[n] > 0 and any(s not in taken for s in clusters[n].shards)]
+        able = [n for n in room if left[n] > 0 and any(s not in taken for s in clusters[n].shards)]
         if not able:
             break
         fewest = min(drawn[name] for name in able)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from cluster.fleet.choices import HAND, REACH, hand, shards_of_new_parts
 from cluster.fleet.counted import Counted
@@ -27,6 +28,17 @@ from cluster.members.removal import crowded_zones
 BUDGET_SHARE, BUDGET_LEAST = 0.01, 8
 """The share of all parts, and the number of parts of a small fleet, that may be changed in ten
 minutes."""
+
+
+class WantedParts(NamedTuple):
+    """Parts that a queue may get."""
+
+    queue: Queue
+    asked: float
+    """Share of a loop that each of them asks for."""
+    number: int
+    stay: Collection[Part]
+    """The open parts of the queue that are not replaced by them."""
 
 
 class Draft:
@@ -107,10 +119,10 @@ class Draft:
         leaves, total = [part.shard for part in asked], sum(asked.values())
         most = max(asked.values())
         self.counted.shift(leaves, [-each for each in asked.values()])
-        opens = self.spread(queue, total / count, count, most, most, stay=())
+        opens = self.spread(WantedParts(queue, total / count, count, ()), most, most)
         while kind is Kind.SPLIT and len(asked) < len(opens) < count:
             count = len(opens)  # fewer parts get more each, which needs other places
-            opens = self.spread(queue, total / count, count, most, most, stay=())
+            opens = self.spread(WantedParts(queue, total / count, count, ()), most, most)
         self.counted.shift(leaves, [*asked.values()])
         if len(opens) < count:
             return reason(Why.NO_ROOM, asked=total / count)
@@ -155,15 +167,7 @@ class Draft:
 
     # -- places ------------------------------------------------------------------------------------
 
-    def spread(
-        self,
-        queue: Queue,
-        asked: float,
-        count: int,
-        hottest: float,
-        shard_most: float,
-        stay: Collection[Part] | None = None,
-    ) -> list[int]:
+    def spread(self, wanted: WantedParts, hottest: float, shard_most: float) -> list[int]:
         """Places for the new parts of a split or of a FIFO queue: where each is below the mean,
         else where there is room, and two in one cluster only if all others are full.
 
@@ -176,33 +180,29 @@ class Draft:
             tries += [(1.0, shard_most, False), (1.0, shard_most, True)]
         opens: list[int] = []
         for most, of_shard, together in tries:
-            is_able = partial(self.counted.has_room, asked=asked, most=most)
-            found = self.places(queue, asked, count, is_able, most, of_shard, stay, together)
+            is_able = partial(self.counted.has_room, asked=wanted.asked, most=most)
+            found = self.places(wanted, is_able, most, of_shard, together=together)
             opens = max(opens, found, key=len)
-            if len(opens) == count:
+            if len(opens) == wanted.number:
                 break
         return opens
 
     def places(
         self,
-        queue: Queue,
-        asked: float,
-        count: int,
+        wanted: WantedParts,
         is_able: Callable[[str], bool],
         most: float = STOP_AT,
         shard_most: float = STOP_AT,
-        stay: Collection[Part] | None = None,
+        *,
         together: bool = False,
     ) -> list[int]:
-        """Up to this many shards for new parts, each of which asks for this share of a loop.
+        """Up to as many shards as there are new parts.
 
         In clusters of the account that are able, and on shards that stay below their most; never on
         a shard that has a part of the queue, nor at a place that the queue left within an hour. One
         in each cluster that has none, or `together` more of them, while it stays below `most`.
-        `stay` are the open parts that are not replaced by the new ones, all of them if it is not
-        given.
         """
-        stay = queue.open_parts if stay is None else stay
+        queue, asked, count, stay = wanted
         closed = [part for part in queue.parts if part.state is not PartState.OPEN]
         left_shards, left_clusters = self._left(queue)
         has = Counter(self.fleet.cluster_of.get(part.shard, "") for part in stay)
@@ -220,11 +220,7 @@ class Draft:
                 able.append(name)
         key = f"{queue.queue_id}/{queue.version}"
         room = {n: max(1, self.counted.room(n, asked, most)) if together else 1 for n in able}
-        return list(
-            shards_of_new_parts(
-                self.fleet.clusters, key, able, self.counted, count, avoid, has, room
-            )
-        )
+        return shards_of_new_parts(self.fleet.clusters, key, self.counted, count, avoid, has, room)
 
     def _fits(self, shard: int, asked: float, most: float) -> bool:
         return self.counted.shard(shard) + asked < most and self.hindrance_of_shard(shard) is None

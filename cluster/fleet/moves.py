@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from cluster.fleet.draft import Draft
+from cluster.fleet.draft import Draft, WantedParts
 from cluster.fleet.plan_table import Change, Cluster, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Why, reason
 from cluster.fleet.thresholds import (
@@ -126,9 +126,10 @@ def _move(
         refused = reason(Why.STAYS, means=queue.stays)
     if refused is None:
         stay = [each for each in queue.open_parts if each != part]
-        opens = draft.places(queue, asked, 1, is_able, stay=stay)
+        wanted = WantedParts(queue, asked, 1, stay)
+        opens = draft.places(wanted, is_able)
         if not opens and may_join:
-            opens = draft.places(queue, asked, 1, is_able, stay=stay, together=True)
+            opens = draft.places(wanted, is_able, together=True)
         refused = _offer(draft, queue, part, asked, why, opens)
     if refused is not None:
         draft.refuse(Kind.MOVE, queue.queue_id, refused)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from cluster.fleet import thresholds
-from cluster.fleet.draft import Draft
+from cluster.fleet.draft import Draft, WantedParts
 from cluster.fleet.load_history import PartSeen
 from cluster.fleet.plan_table import Change, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Why, reason
@@ -88,7 +88,7 @@ def _split_where_less_is(draft: Draft, queue: Queue, why: Reason) -> Reason | No
     while more > 0:
         share = total / (present + more)
         is_able = partial(draft.counted.has_room, asked=share, most=most)
-        opens = draft.places(queue, share, more, is_able, most)
+        opens = draft.places(WantedParts(queue, share, more, queue.open_parts), is_able, most)
         if len(opens) == more:
             return _offer(draft, queue, opens, total, why)
         more = len(opens)  # fewer parts get more each, which needs other places
@@ -181,7 +181,7 @@ def _places(
     """
     seen, part = hottest
     most = max(thresholds.STOP_AT, draft.counted.shard(part.shard) - asked / 2)
-    return draft.spread(queue, asked, count, seen.last.asked, most)
+    return draft.spread(WantedParts(queue, asked, count, queue.open_parts), seen.last.asked, most)
 
 
 def _asked(draft: Draft, queue: Queue) -> float:

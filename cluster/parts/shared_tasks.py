@@ -43,7 +43,7 @@ class SharedTasks:
     """Those whose homes this host leads."""
 
     def __init__(
-        self, router: Router, view: Definitions, entropy: Entropy, lost: Container[int] = ()
+        self, router: Router, view: Definitions, entropy: Entropy, lost: Container[int]
     ) -> None:
         """`lost` are shards that will never answer again."""
         self._lost = lost

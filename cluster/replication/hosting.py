@@ -107,9 +107,8 @@ class ReplicatedStores:
         self._options = options
         self._clock = clock
         self._entropy = entropy
-        self._timing = timing
-        if timing is None and options.replication is Replication.ASYNC:
-            self._timing = ASYNC_TIMING
+        usual = ASYNC_TIMING if options.replication is Replication.ASYNC else Timing()
+        self._timing = timing or usual
         self._checkpoints = checkpoints
         self._reluctance_s = reluctance_s
         self._has_space = has_space

@@ -20,16 +20,6 @@ from cluster.replication.leadership import Leadership
 from storage.log import LogFailed, LogFull, NotNext, Position, ReplicaLog
 
 
-def _spacious() -> bool:
-    """The default: the disk is never short."""
-    return True
-
-
-def _eager() -> float:
-    """The default: the key is taken at once."""
-    return 0.0
-
-
 class Part:
     """The work of a replica besides following, while it wants the key or has it."""
 
@@ -64,9 +54,9 @@ class ReplicaCore:
         leadership: Leadership,
         owner: ReplicaOwner,
         times: Times,
-        timing: Timing | None = None,
-        has_space: Callable[[], bool] = _spacious,
-        reluctance_s: Callable[[], float] = _eager,
+        timing: Timing,
+        has_space: Callable[[], bool],
+        reluctance_s: Callable[[], float],
     ) -> None:
         """`journal` is open. `peers` are the names of the other members. `reluctance_s`: seconds
         for which a free key is left to others."""
@@ -77,7 +67,7 @@ class ReplicaCore:
         self.leadership = leadership
         self.owner = owner
         self.times = times
-        self.timing = timing = timing or Timing()
+        self.timing = timing
         self.key = LeaderKey(leadership, times, timing, reluctance_s)
         self.part: Part | None = None
         """None while it only follows."""

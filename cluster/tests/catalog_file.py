@@ -10,6 +10,7 @@ from cluster.catalog.catalog_records import Entries
 from cluster.catalog.record_codec import RecordCodec
 from cluster.coordination.coordination import Done, Transaction
 from cluster.coordination.sqlite_coordination import SqliteCoordination
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.planned_hosts import HearingHosts
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION
@@ -53,15 +54,14 @@ class CatalogFile:
 
     async def open(self, shards: tuple[int, ...] = (0,)) -> Catalog:
         self._records = await SqliteCoordination.open(self.file)
-        self.catalog = await Catalog(
+        self.catalog = await opened_catalog(
             self._records,
             clock=self.clock,
             entropy=self.entropy,
-            secrets=some_secrets(),
             shards=shards,
             restore_window_ms=self.restore_window_ms,
             others=self.others,
-        ).opened()
+        )
         return self.catalog
 
     async def write(self, entries: Entries) -> None:

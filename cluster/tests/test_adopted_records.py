@@ -14,12 +14,11 @@ from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.coordination import Change
 from cluster.tests.catalog_file import owner, policy_for
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.cut_off import CutOff
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import (
     SeededEntropy,
-    SettableClock,
-    some_secrets,
     virtual,
 )
 from visibility.contract.errors import QueueDoesNotExist, ServiceUnavailable
@@ -30,15 +29,13 @@ NAME = owner("q")
 
 
 async def opened(records: MemoryCoordination | CutOff, name: str) -> Catalog:
-    return await Catalog(
+    return await opened_catalog(
         records,
-        clock=SettableClock(),
         entropy=SeededEntropy(name),
-        secrets=some_secrets(),
         shards=[0, 1],
         waits=Waits(0, 0),
         restore_window_ms=HOUR_MS,
-    ).opened()
+    )
 
 
 class Two:

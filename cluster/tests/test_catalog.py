@@ -11,7 +11,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.tests.catalog_file import MINUTE_MS, CatalogFile, owner, policy_for
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
+from cluster.tests.catalogs import opened_catalog
 from visibility.contract.errors import (
     InvalidAttributeName,
     QueueDeletedRecently,
@@ -124,14 +124,10 @@ async def test_a_deleted_name_is_taken_for_60_seconds_also_over_a_restart(
 
 
 async def test_a_name_may_be_taken_at_once_when_the_wait_is_off(tmp_path: Path) -> None:
-    catalog = await Catalog(
+    catalog = await opened_catalog(
         await SqliteCoordination.open(tmp_path / "catalog.sqlite"),
-        clock=SettableClock(),
-        entropy=CountingEntropy(),
-        secrets=some_secrets(),
-        shards=[0],
         waits=Waits(deleted_name_ms=0),
-    ).opened()
+    )
 
     await catalog.delete_queue(await catalog.create_queue(owner("q"), {}, {}))
 

@@ -13,6 +13,7 @@ from auth.auth_errors import AccessDenied
 from cluster.catalog import deleted_queues
 from cluster.catalog.catalog_records import KeptQueue, KeptState
 from cluster.catalog.deleted_queues import KeptQueues
+from cluster.catalog.queue_rules import ALL_SHARDS
 from cluster.tests.catalog_file import FIFO, MINUTE_MS, CatalogFile, owner, policy_for
 from visibility.contract.errors import (
     PurgeQueueInProgress,
@@ -366,7 +367,7 @@ async def test_a_full_disk_takes_the_queue_that_was_deleted_first(file: CatalogF
         await file.catalog.delete_queue(queue)
         file.clock.at_ms += 1
 
-    await file.catalog.give_up_oldest()
+    await file.catalog.give_up_oldest(shards=ALL_SHARDS)
 
     assert [kept.queue.name for kept in file.catalog.restorable_queues()] == ["c", "b"]
     assert [kept.queue.name for kept in file.catalog.kept.in_state(KeptState.DROPPING)] == ["a"]

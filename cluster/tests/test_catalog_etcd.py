@@ -21,15 +21,14 @@ from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire
 from cluster.tests.catalog_file import owner
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.coordinations import Hosts, until
 from cluster.tests.etcd_processes import EtcdProcesses
 from cluster.tests.simulated_etcd import SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire
 from cluster.tests.virtual_time import (
-    CountingEntropy,
     LoopClock,
     SettableClock,
-    some_secrets,
     virtual,
 )
 from visibility.contract.errors import (
@@ -54,15 +53,12 @@ async def opened(
     waits: Waits = Waits(),  # noqa: B008  a value
     window_ms: int = WINDOW_MS,
 ) -> Catalog:
-    return await Catalog(
+    return await opened_catalog(
         coordination,
         clock=clock,
-        entropy=CountingEntropy(),
-        secrets=some_secrets(),
-        shards=[0],
         waits=waits,
         restore_window_ms=window_ms,
-    ).opened()
+    )
 
 
 class Catalogs:

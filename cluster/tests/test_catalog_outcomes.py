@@ -16,9 +16,10 @@ from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.coordination.coordination import Transaction
 from cluster.peers.held_requests import View
 from cluster.tests.catalog_file import owner
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.planned_hosts import RaisingHosts, SharingHosts
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual
+from cluster.tests.virtual_time import SettableClock, virtual
 from cluster.tests.world import settled
 from visibility.contract.errors import (
     PurgeQueueInProgress,
@@ -36,16 +37,13 @@ async def opened(
     waits: Waits = NO_WAITS,
     others: OtherHosts = NO_OTHERS,
 ) -> Catalog:
-    return await Catalog(
+    return await opened_catalog(
         coordination,
-        clock=clock or SettableClock(),
-        entropy=CountingEntropy(),
-        secrets=some_secrets(),
-        shards=[0],
+        clock=clock,
         waits=waits,
         restore_window_ms=60_000,
         others=others,
-    ).opened()
+    )
 
 
 async def test_hosts_see_each_others_queues_and_never_issue_an_id_twice() -> None:

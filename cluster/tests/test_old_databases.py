@@ -21,8 +21,9 @@ from cluster.keys.key_records import DataKeyNumbers, data_key_of, version_of
 from cluster.keys.keyring import CREDENTIALS, DIGESTS, Keyring
 from cluster.keys.master_key import WrongMasterKey
 from cluster.tests.catalog_file import owner
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.stores import ACCOUNT, MASTER
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
+from cluster.tests.virtual_time import SettableClock, some_secrets
 from storage.engines.in_use import lock_records
 from storage.files.folder import FolderRefused
 from visibility.contract.errors import QueueDeletedRecently
@@ -117,14 +118,10 @@ class OldFolder:
     async def catalog(self) -> tuple[HostRecords, Catalog]:
         """The catalog, as a service of now opens it."""
         records = await HostRecords.open(self.data)
-        catalog = await Catalog(
+        catalog = await opened_catalog(
             records.below(PREFIX),
-            clock=SettableClock(),
-            entropy=CountingEntropy(),
-            secrets=some_secrets(),
-            shards=(0,),
             restore_window_ms=HOUR_MS,
-        ).opened()
+        )
         return records, catalog
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from cluster.catalog.catalog_records import name_of
 from cluster.catalog.part_rules import NewParts, shards_for
+from cluster.catalog.queue_rules import ALL_SHARDS
 from cluster.catalog.record_codec import RecordCodec
 from cluster.tests.catalog_file import CatalogFile, owner
 from cluster.tests.driver import Driver
@@ -241,7 +242,7 @@ async def test_a_deleted_queue_comes_back_with_all_its_parts(file: CatalogFile) 
 
 async def test_all_parts_of_a_deleted_queue_are_dropped_together(file: CatalogFile) -> None:
     await file.catalog.delete_queue(await split(file))
-    await file.catalog.give_up_oldest()
+    await file.catalog.give_up_oldest(shards=ALL_SHARDS)
 
     assert {kept.state.name for kept in file.catalog.kept} == {"DROPPING"}
 

@@ -23,7 +23,6 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import Entropy
 from cluster.coordination.coordination import Coordination
 from cluster.copies.backup import BackupDraft, CopiedStore
-from cluster.fleet.fleet_records import FIRST
 from cluster.peers.questions import Question, Questions
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
@@ -85,8 +84,8 @@ class ClusterPoint(BackupPoint):
         root: Coordination,
         stores: Callable[[], Mapping[int, ReplicatedStore]],
         entropy: Entropy,
-        number: int = FIRST,
-        others: Callable[[], Mapping[int, OtherCluster]] = dict,
+        number: int,
+        others: Callable[[], Mapping[int, OtherCluster]],
     ) -> None:
         """`root` has all records of the fleet; `number` is that of this cluster, `others` are the
         others of the fleet, by number."""

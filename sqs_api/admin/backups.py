@@ -10,6 +10,7 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.copies.backup import BackupDraft, CopiedStore
+from cluster.tasks import retrieved
 from sqs_api.admin.cluster_parts import BackupPoint
 from storage.copies.manifest import BackupRefused, Manifest
 
@@ -65,7 +66,7 @@ class Backups:
         if self.is_running or self._is_stopping:
             raise BackupRefused("another backup is being made, or the service stops")
         self._task = asyncio.create_task(self._make(target, with_master_key, point))
-        self._task.add_done_callback(_retrieved)
+        self._task.add_done_callback(retrieved)
         return self._task
 
     async def _make(self, target: Path, with_master_key: bool, point: BackupPoint) -> Manifest:
@@ -124,9 +125,3 @@ class Backups:
             self._draft.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
-
-
-def _retrieved(task: asyncio.Task[Manifest]) -> None:
-    """Ignore a failure: it was logged, and its client may have hung up."""
-    if not task.cancelled():
-        task.exception()

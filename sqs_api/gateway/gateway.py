@@ -53,7 +53,7 @@ from visibility.state.waiters import Ticket
 
 
 class Bounds(NamedTuple):
-    """What clients may use of this process."""
+    """Limits on the use of this process by its clients."""
 
     memory: RequestMemory
     rates: Rates

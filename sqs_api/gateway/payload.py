@@ -45,7 +45,7 @@ class Payloads:
     """Makes payloads with the keys of messages and receipt handles."""
 
     def __init__(
-        self, sealer: Sealer, wall_s: Callable[[], float], on_opened: Sequence[OnOpened] = ()
+        self, sealer: Sealer, wall_s: Callable[[], float], on_opened: Sequence[OnOpened]
     ) -> None:
         """`wall_s` reads the time in epoch seconds; `on_opened` see each message that is handed
         out."""

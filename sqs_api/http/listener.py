@@ -263,7 +263,7 @@ async def listening_on(host: str, port: int, *, shared: bool = False) -> list[so
     return sockets
 
 
-async def bound_to(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
+async def bound_to(host: str, port: int, *, shared: bool) -> list[socket.socket]:
     """The same, but that they do not listen yet: clients are refused."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -13,7 +13,8 @@ from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import ShardParts
 from cluster.tests.archive_rules import LIMITS
-from cluster.tests.virtual_time import CountingEntropy, LoopClock, some_secrets
+from cluster.tests.catalogs import opened_catalog
+from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from cluster.tests.world import FragileStore
 from sqs_api.gateway.deletions import Deletions
 from storage.tests.on_disk import opener
@@ -72,15 +73,13 @@ class Process:
         self._entropy = CountingEntropy()
 
     async def start(self) -> None:
-        self.catalog = await Catalog(
+        self.catalog = await opened_catalog(
             await SqliteCoordination.open(self._file),
             clock=self.clock,
             entropy=self._entropy,
-            secrets=some_secrets(),
-            shards=[0],
             restore_window_ms=_FOREVER_MS,
             waits=Waits(0, 0),
-        ).opened()
+        )
         self.shard = Shard(
             0,
             ShardParts(

@@ -13,7 +13,8 @@ from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import ShardParts
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
+from cluster.tests.catalogs import opened_catalog
+from cluster.tests.virtual_time import CountingEntropy, SettableClock
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.queue_actions import QueueActions
 from storage.tests.memory_store import MemoryStore
@@ -108,14 +109,11 @@ async def keeping(
 ) -> AsyncIterator[Kept]:
     """A shard and a catalog that run. The same file and store again: a restart."""
     clock = SettableClock()
-    catalog = await Catalog(
+    catalog = await opened_catalog(
         await SqliteCoordination.open(catalog_file),
         clock=clock,
-        entropy=CountingEntropy(),
-        secrets=some_secrets(),
-        shards=[0],
         restore_window_ms=HOUR_MS,
-    ).opened()
+    )
     parts = Kept(catalog, clock, store or MemoryStore())
     await parts.shard.start()
     yield parts

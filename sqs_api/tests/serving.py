@@ -26,6 +26,7 @@ from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import OpenStore, ShardParts
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.planned_hosts import SharingHosts
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages
@@ -266,15 +267,14 @@ async def running(
     clock, entropy = SystemClock(), SystemEntropy()
     records = await SqliteCoordination.open(Path(":memory:"))
     keyring = await Keyring.open(records.below("keyring/"), bytes(32), clock, entropy)
-    catalog = await Catalog(
+    catalog = await opened_catalog(
         records.below("catalog/"),
         clock=clock,
         entropy=entropy,
         secrets=keyring.secrets,
-        shards=[0],
         waits=Waits(0, 0),
         others=NO_OTHERS if catch_up is None else SharingHosts(),
-    ).opened()
+    )
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,
@@ -298,7 +298,7 @@ async def running(
     split = SplitQueues(router, catalog, entropy, clock.wall_s)
     queues = QueueActions(catalog, router, split, deletions, watch)
     recheck_refusal = RecheckRefusal(queues, sealer, catch_up or keyring.catch_up)
-    payloads = Payloads(sealer, clock.wall_s)
+    payloads = Payloads(sealer, clock.wall_s, on_opened=())
     if rates is None:
         rates = Rates(clock.monotonic_s, account_rate=None, queue_rate=None, fifo_quotas=False)
     gateway = Gateway(

@@ -15,6 +15,7 @@ import pytest
 from cluster.clock import SystemClock
 from cluster.coordination.coordination import Transaction
 from cluster.copies.backup import CopiedRows
+from cluster.fleet.fleet_records import FIRST
 from cluster.peers.questions import Question, Questions
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.peers.peers import SETTINGS, Peer, start
@@ -122,7 +123,15 @@ class World:
 
     async def back_up(self) -> int:
         host = self.hosts["c"]
-        point = ClusterPoint("holdfast", host.questions, self.root, host.opened, CountingEntropy())
+        point = ClusterPoint(
+            "holdfast",
+            host.questions,
+            self.root,
+            host.opened,
+            CountingEntropy(),
+            number=FIRST,
+            others=dict,
+        )
         draft: Any = self
         named: Any = {number: (f"shard-{number}", None) for number in (0, 1)}
         return await point.copy(draft, named)

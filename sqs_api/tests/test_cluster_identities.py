@@ -16,13 +16,13 @@ import pytest
 from auth.auth_errors import AuthError
 from auth.signing import SigningKey, signed_headers
 from auth.sigv4 import Verifier
-from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_records import PREFIX as IDENTITIES
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring, Secrets
 from cluster.members.host_folder import open_identity
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.coordinations import until
 from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.stores import found
@@ -141,13 +141,12 @@ class Host:
 async def make_queue(settings: Settings, secrets: Secrets) -> None:
     """Make the queue `orders` in the cluster's catalog."""
     clock, entropy = SystemClock(), SystemEntropy()
-    catalog = await Catalog(
+    catalog = await opened_catalog(
         open_coordination(settings, CATALOG, clock, entropy, writer=""),
         clock=clock,
         entropy=entropy,
         secrets=secrets,
-        shards=[0],
-    ).opened()
+    )
     await catalog.create_queue((settings.account, settings.region, "orders"), {}, {})
     await catalog.close()
 

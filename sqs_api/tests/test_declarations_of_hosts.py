@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.other_hosts import NO_OTHERS
-from cluster.catalog.queue_rules import Waits
 from cluster.clock import SystemEntropy
 from cluster.coordination.coordination import Coordination
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.coordinations import simulated_hosts, until
 from cluster.tests.planned_hosts import RaisingHosts
 from cluster.tests.stores import opened_place
-from cluster.tests.virtual_time import SettableClock, some_secrets
+from cluster.tests.virtual_time import SettableClock
 from sqs_api.settings.config import Settings, load
 from sqs_api.settings.declaring import DeclaredQueues, declare_users
 from sqs_api.tests.test_declarations import FILE
@@ -75,15 +75,12 @@ async def _opened_catalog(
     clock: SettableClock | None = None,
     leader: Leader | None = None,
 ) -> Catalog:
-    return await Catalog(
+    return await opened_catalog(
         coordination,
-        clock=clock or SettableClock(),
+        clock=clock,
         entropy=SystemEntropy(),
-        secrets=some_secrets(),
-        shards=[0],
-        waits=Waits(),
         others=NO_OTHERS if leader is None else RaisingHosts(leader.raises_ids),
-    ).opened()
+    )
 
 
 async def test_queues_are_made_once(settings_of: Callable[[str], Settings]) -> None:

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 from cluster.catalog.catalog import Catalog
 from cluster.shards.queue_watch import QueueWatch
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.peers.peer_hosts import Cluster, Host, running
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual
+from cluster.tests.virtual_time import virtual
 from sqs_api.gateway.deletions import Deletions
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Deliveries
@@ -44,14 +45,10 @@ async def two_hosts() -> AsyncIterator[tuple[Removing, Removing]]:
     """Two hosts; the second leads."""
     records = MemoryCoordination()
     catalogs = {
-        name: await Catalog(
+        name: await opened_catalog(
             records,
-            clock=SettableClock(),
-            entropy=CountingEntropy(),
-            secrets=some_secrets(),
-            shards=[0],
             restore_window_ms=MINUTE_MS,
-        ).opened()
+        )
         for name in "ab"
     }
     async with running(Cluster("ab", catalogs=catalogs)) as hosts:

@@ -13,14 +13,14 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from cluster.catalog.catalog import Catalog
 from cluster.clock import SystemClock
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import ShardParts
 from cluster.shards.shard_report import ArchiveLimits
-from cluster.tests.virtual_time import CountingEntropy, some_secrets
+from cluster.tests.catalogs import opened_catalog
+from cluster.tests.virtual_time import CountingEntropy
 from cluster.tests.world import state_of
 from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import job_schedule as schedule_module
@@ -55,13 +55,11 @@ class Exporting(NamedTuple):
 @pytest_asyncio.fixture
 async def exporting(tmp_path: Path) -> AsyncIterator[Exporting]:
     clock, entropy = SystemClock(), CountingEntropy()
-    catalog = await Catalog(
+    catalog = await opened_catalog(
         await SqliteCoordination.open(Path(":memory:")),
         clock=clock,
         entropy=entropy,
-        secrets=some_secrets(),
-        shards=[0],
-    ).opened()
+    )
     store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
     shard = Shard(
         0,

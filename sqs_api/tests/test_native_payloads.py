@@ -339,7 +339,7 @@ def _answer(
     as_json: bool = True,
 ) -> tuple[bool, Any]:
     """True if the native module wrote it, and the answer in JSON, or the refusal."""
-    payloads = Payloads(cast(Sealer, keys), lambda: 0.0)
+    payloads = Payloads(cast(Sealer, keys), lambda: 0.0, on_opened=())
     received = _outcome(lambda: payloads.received(operation, queue, deliveries, as_json=as_json))
     if isinstance(received, str):
         return False, received
@@ -419,7 +419,7 @@ def _end(data: bytes) -> int:
 def test_odd_contents_are_left_to_python() -> None:
     """Whatever the bytes, the module writes what Python writes, or nothing."""
     chance = random.Random(_SEED)
-    payloads = Payloads(cast(Sealer, _Keys(None)), lambda: 0.0)
+    payloads = Payloads(cast(Sealer, _Keys(None)), lambda: 0.0, on_opened=())
     operation = ReceiveMessage(URL, ["All"], None, ["All"])
     written = 0
     for _ in range(_EXAMPLES):
@@ -452,7 +452,7 @@ def _with_all(payloads: Payloads, operation: ReceiveMessage) -> tuple[Any, Any, 
 
 def test_handles_of_a_batch_are_read_as_one_by_one() -> None:
     chance = random.Random(_SEED)
-    payloads = Payloads(cast(Sealer, _Keys(None)), lambda: 0.0)
+    payloads = Payloads(cast(Sealer, _Keys(None)), lambda: 0.0, on_opened=())
     key = ReceiptKey(STANDARD.receipt_key)
     make = PAYLOADS[DeleteMessageBatch]
     sound = 0

@@ -150,7 +150,7 @@ async def test_a_worker_needs_no_owner(tmp_path: Path) -> None:
             Deliveries(router, process.entropy),
             watch,
             Unlocking(router, catalog, process.entropy),
-            SharedTasks(router, catalog, process.entropy),
+            SharedTasks(router, catalog, process.entropy, lost=()),
         )
         worker = Worker(
             process,

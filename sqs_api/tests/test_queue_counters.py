@@ -18,7 +18,8 @@ from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import ShardParts
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
+from cluster.tests.catalogs import opened_catalog
+from cluster.tests.virtual_time import CountingEntropy, SettableClock
 from sqs_api.archiving import queue_counters
 from sqs_api.archiving.queue_counters import Flows
 from sqs_api.gateway.deletions import Deletions
@@ -94,15 +95,12 @@ def kept_ms(request: pytest.FixtureRequest) -> int:
 @pytest_asyncio.fixture
 async def service(kept_ms: int) -> AsyncIterator[Service]:
     clock = SettableClock()
-    catalog = await Catalog(
+    catalog = await opened_catalog(
         await SqliteCoordination.open(Path(":memory:")),
         clock=clock,
-        entropy=CountingEntropy(),
-        secrets=some_secrets(),
-        shards=[0],
         waits=Waits(0, 0),
         restore_window_ms=kept_ms,
-    ).opened()
+    )
     service = Service(catalog, clock)
     await service.shard.start()
     yield service

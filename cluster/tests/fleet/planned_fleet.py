@@ -17,10 +17,10 @@ from cluster.fleet.planning import Parts, Planning
 from cluster.fleet.steps import Steps
 from cluster.members.host_lease import HostLease
 from cluster.tests.catalog_file import owner
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.coordinations import Hosts, simulated_hosts
 from cluster.tests.fleet.fleets import START_MS
 from cluster.tests.planned_hosts import ChoosingHosts
-from cluster.tests.virtual_time import SettableClock, some_secrets
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
 
@@ -77,15 +77,13 @@ class Process:
         self.steps: Steps
 
     async def begin(self) -> Process:
-        self.catalog = await Catalog(
+        self.catalog = await opened_catalog(
             self.root.below("catalog/"),
-            clock=SettableClock(),
             entropy=SystemEntropy(),
-            secrets=some_secrets(),
             shards=range(6),
             waits=Waits(0, 0),
             others=ChoosingHosts(lambda view, name: [0]),
-        ).opened()
+        )
         router: Any = self.router
         meter: Any = Metered(self)
         below = self.root.below(MANAGER)

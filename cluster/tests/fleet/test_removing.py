@@ -19,10 +19,11 @@ from cluster.fleet.fleet_view import FleetView, watched
 from cluster.fleet.removing import Removal, ShardLeft
 from cluster.members.member_records import MembershipRefused
 from cluster.tests.catalog_file import owner
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.fleet.test_fleet_records import NOTHING, SECOND, founded_second
 from cluster.tests.members.joining import Host, SimulatedWorld
 from cluster.tests.planned_hosts import ChoosingHosts
-from cluster.tests.virtual_time import SettableClock, some_secrets, virtual
+from cluster.tests.virtual_time import virtual
 from visibility.contract.errors import ServiceUnavailable, UnsupportedOperation
 
 NOTHING_LEFT = tuple(ShardLeft(shard, 0, 0, ()) for shard in range(6))
@@ -58,16 +59,14 @@ class TwoClusters:
         choose: Callable[[QueueView, object], Sequence[int]],
         records: Coordination | None = None,
     ) -> Catalog:
-        return await Catalog(
+        return await opened_catalog(
             records or host.root.below("catalog/"),
-            clock=SettableClock(),
             entropy=SystemEntropy(),
-            secrets=some_secrets(),
             shards=range(6),
             waits=Waits(0, 0),
             others=ChoosingHosts(choose),
             restore_window_ms=60_000,
-        ).opened()
+        )
 
     async def _ask(self) -> Sequence[ShardLeft]:
         said, outcome = self.said, self.on_asked()

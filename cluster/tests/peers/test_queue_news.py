@@ -24,6 +24,7 @@ from cluster.peers.peer_settings import Channel
 from cluster.peers.queue_news import QueueNews
 from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.shards.queue_watch import QueueWatch
+from cluster.tests.catalogs import opened_catalog
 from cluster.tests.cut_off import CutOff
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.peers.peer_hosts import Cluster, Host, running
@@ -31,8 +32,6 @@ from cluster.tests.virtual_time import (
     CountingEntropy,
     LoopClock,
     SeededEntropy,
-    SettableClock,
-    some_secrets,
     virtual,
 )
 from visibility.contract.errors import Moved, QueueDoesNotExist, QueueError, ServiceUnavailable
@@ -133,15 +132,12 @@ async def gateway() -> AsyncIterator[Gateway]:
     records = MemoryCoordination()
     way = CutOff(records)
     catalogs = {
-        name: await Catalog(
+        name: await opened_catalog(
             part,
-            clock=SettableClock(),
             entropy=SeededEntropy(name),
-            secrets=some_secrets(),
-            shards=[0],
             waits=Waits(0, 0),
             restore_window_ms=3_600_000,
-        ).opened()
+        )
         for name, part in (("a", way), ("b", records))
     }
     cluster = Cluster("ab", catalogs=catalogs, gateways="a")

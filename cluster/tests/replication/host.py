@@ -126,6 +126,8 @@ class Host:
             owner=self,
             times=Times(self._monotonic_s, self._wall_s),
             timing=self.cluster.timing,
+            has_space=lambda: True,
+            reluctance_s=lambda: 0.0,
         )
         self.cluster.note(f"{self.name} up: {journal.log.last_index} {journal.damage}")
         self.on_committed(self.replica.commit)

@@ -110,7 +110,7 @@ def connect(clusters: Sequence[ShardCluster], known: KnownParts, random: Random)
         routes = Routes(clusters, process, number, Random(random.getrandbits(64)))
         entropy = SimulatedEntropy(Random(random.getrandbits(64)))
         process.deliveries = Deliveries(cast("Router", routes), entropy)
-        shared = SharedTasks(cast("Router", routes), known, entropy)
+        shared = SharedTasks(cast("Router", routes), known, entropy, lost=())
         start_task(looking, _look(process, shared))
 
     for cluster in clusters:

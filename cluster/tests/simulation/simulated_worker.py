@@ -112,7 +112,7 @@ class Worker:
         self.deliveries = Deliveries(self.router, entropy)
         self.split = split_queues(self.router, machine.queues, Random(machine.part_seed))
         self.unlocking = Unlocking(self.router, machine.queues, entropy)
-        self.shared_tasks = SharedTasks(self.router, machine.queues, entropy)
+        self.shared_tasks = SharedTasks(self.router, machine.queues, entropy, lost=())
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -171,12 +171,6 @@ class Worker:
     def is_moving(self) -> bool:
         """True while a move task runs, or a message is on its way between shards."""
         return any(part.is_moving for part in self.parts)
-
-
-def retrieved(task: asyncio.Task[None]) -> None:
-    """Ignore a failure if a crash ended the wait for it."""
-    if not task.cancelled():
-        task.exception()
 
 
 class WorkerShard:

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from cluster.clock import SystemClock
 from cluster.parts.split_receives import SplitReceive
+from cluster.tasks import retrieved
 from cluster.tests.replication.early_watch import Early
 from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.known_parts import is_of_all_parts, is_of_counters
-from cluster.tests.simulation.simulated_worker import Machine, Worker, retrieved
+from cluster.tests.simulation.simulated_worker import Machine, Worker
 from cluster.tests.simulation.time import ShardTime
 from compat_tests.faults.fault_history import History, Outcome, Resize
 from storage.engines.store import StoreFailed
