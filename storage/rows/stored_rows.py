@@ -41,9 +41,9 @@ _NOTHING = Quarantine()
 class StoredRows(Rows):
     """See `visibility.state.rows.Rows`."""
 
-    def __init__(self, base: RowReader) -> None:
-        self.bytes_max = CHANGED_BYTES_MAX
-        """Bytes of row changes from which on a Turn is full; less over small segments."""
+    def __init__(self, base: RowReader, bytes_max: int = CHANGED_BYTES_MAX) -> None:
+        """A Turn is full from `bytes_max` of row changes on; less over small segments."""
+        self._bytes_max = bytes_max
         self.store = Overlay(base)
         self.changes = Changes()
         """Changes recorded by the running Turn."""
@@ -56,7 +56,7 @@ class StoredRows(Rows):
         """See `Rows.is_full`: so each Entry fits into a segment (rule 5)."""
         changes = self.changes
         rows, size = len(changes.ops) // 2, changes.size
-        return size >= self.bytes_max // part or rows >= CHANGES_MAX // part
+        return size >= self._bytes_max // part or rows >= CHANGES_MAX // part
 
     def take_changes(self) -> Changes:
         """End a Turn and return its changes, which reads see until `forget` reports them
