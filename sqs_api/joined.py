@@ -191,7 +191,7 @@ async def join(
     await _check_name(root, member)
     joined = await membership.join()
     (settings.data / RECORDS_FILE).unlink(missing_ok=True)  # they lie in etcd
-    leaders = LeaderView(own.below("leaders/"), joined.numbers)
+    leaders = LeaderView(own.below("leaders/"), joined.numbers, fleet.leader_of)
     await leaders.begin()
     await fleet.begin()
     all_leaders = FleetLeaders(leaders, fleet)

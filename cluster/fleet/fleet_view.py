@@ -236,7 +236,6 @@ class FleetLeaders:
     """See `Leaders`: those of one's own cluster, and of the others."""
 
     def __init__(self, own: LeaderView, fleet: FleetView) -> None:
-        own.elsewhere = fleet.leader_of
         self.leader_of: Callable[[int], str | None] = own.leader_of
         """See `Leaders`. Asked for each request, so there is no call in between."""
         self._subscribe = (own.subscribe, fleet.subscribe)

@@ -19,23 +19,24 @@ class LeadersUnknown(Exception):
     """Coordination could not be read at the start."""
 
 
-def _nobody(shard: int) -> None:
-    """The default: there is no other cluster."""
-
-
 class LeaderView:
     """See Leaders. `begin`, and it ends with the coordination.
 
     A shard whose key is gone has no leader. While coordination is away the view stays as it is.
     """
 
-    def __init__(self, coordination: Coordination, shards: range) -> None:
-        """`shards` are the numbers of the cluster's."""
+    def __init__(
+        self,
+        coordination: Coordination,
+        shards: range,
+        elsewhere: Callable[[int], str | None],
+    ) -> None:
+        """`shards` are the numbers of the cluster's; `elsewhere` knows the leaders of shards of
+        other clusters."""
         self._coordination = coordination
         self._holders: dict[int, Holder | None] = dict.fromkeys(shards)
         self._records: dict[int, TermRecord | None] = dict.fromkeys(shards)
-        self.elsewhere: Callable[[int], str | None] = _nobody
-        """Knows the leaders of shards of other clusters."""
+        self._elsewhere = elsewhere
         self._listeners: list[Callable[[int], None]] = []
         self._log = structlog.get_logger("leadership")
 
@@ -51,7 +52,7 @@ class LeaderView:
     def leader_of(self, shard: int) -> str | None:
         """See Leaders."""
         holder = self._holders.get(shard)
-        return holder.name if holder is not None else self.elsewhere(shard)
+        return holder.name if holder is not None else self._elsewhere(shard)
 
     def leaders(self) -> dict[int, str | None]:
         """The leader of each shard, in order."""

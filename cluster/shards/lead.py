@@ -111,7 +111,6 @@ class Lead:
             self._barrier = ReadBarrier(shared, self._under_way, self._answer_all)
             if shared.answers_early:
                 self._early = EarlyAnswers(shared, self._answer_all)
-        rows.bytes_max = store.turn_bytes_max
         store.on_room(self._go_on)
 
     # -- begin and end -----------------------------------------------------------------------------

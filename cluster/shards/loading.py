@@ -79,7 +79,9 @@ async def load_healed(
     for is_last in (False, True):
         if not store.needs_healing:
             try:
-                return await _with_pauses(StoredRows(store), definitions, sealing)
+                return await _with_pauses(
+                    StoredRows(store, store.turn_bytes_max), definitions, sealing
+                )
             except DamagedRecord as damage:
                 if is_last:
                     raise

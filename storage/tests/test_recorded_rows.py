@@ -100,15 +100,17 @@ async def test_every_read_sees_what_was_recorded_before_it_is_in_the_rows(
     assert look(rows) == look(StoredRows(store)) == nothing
 
 
-@pytest.mark.parametrize("limit", ["CHANGES_MAX", "CHANGED_BYTES_MAX"])
+@pytest.mark.parametrize("limit", ["changes", "bytes"])
 async def test_a_turn_is_full_at_a_number_of_changes_or_bytes_until_it_ends(
     place: Place, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = MessagesSent(1, 1, [MINE])
     changes = changes_of(sent)
-    enough = len(changes) if limit == "CHANGES_MAX" else changes.size
-    monkeypatch.setattr(stored_rows, limit, enough + 1)
-    rows = StoredRows(place.open())
+    if limit == "changes":
+        monkeypatch.setattr(stored_rows, "CHANGES_MAX", len(changes) + 1)
+        rows = StoredRows(place.open())
+    else:
+        rows = StoredRows(place.open(), changes.size + 1)
 
     sent.record(rows.changes)
     assert not rows.is_full()

@@ -245,7 +245,7 @@ async def test_hosts_of_two_clusters_see_each_other_and_keep_apart() -> None:
     assert heard == [4]
     await _lead(hosts[1], 2, "leaders/")
     assert (own.leader_of(2), other.leader_of(2)) == (None, "b")
-    view = LeaderView(hosts[0].root.below("leaders/"), range(3))
+    view = LeaderView(hosts[0].root.below("leaders/"), range(3), own.leader_of)
     await view.begin()
     leaders = FleetLeaders(view, own)
     assert [leaders.leader_of(shard) for shard in range(6)] == [None, None, "b", None, "e", None]

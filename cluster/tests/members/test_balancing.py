@@ -44,7 +44,7 @@ class Leading:
         self.host = host
         self.others = others
         self.keys = ShardKeys(host.root.below("leaders/"), host.lease)
-        self.view = LeaderView(host.root.below("leaders/"), range(SHARDS))
+        self.view = LeaderView(host.root.below("leaders/"), range(SHARDS), lambda shard: None)
         self.led: dict[int, Holder] = {}
         self.wanted: list[int] = []
         self.has_space = True

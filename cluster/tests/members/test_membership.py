@@ -51,7 +51,7 @@ async def test_founders_agree_on_one_cluster() -> None:
         peers("a", "b"),
     ]
     assert hosts[0].alive() == ["a", "b", "c"]
-    view = LeaderView(hosts[0].root.below("leaders/"), cluster.numbers)
+    view = LeaderView(hosts[0].root.below("leaders/"), cluster.numbers, lambda shard: None)
     await view.begin()
     record = view.record_of(2)
     assert record is not None

@@ -113,7 +113,7 @@ def test_a_leader_stays_while_etcd_is_away(away_s: float) -> None:
     @virtual
     async def run() -> None:
         world = World()
-        view = LeaderView(world.hosts[1].below("leaders/"), range(1))
+        view = LeaderView(world.hosts[1].below("leaders/"), range(1), lambda shard: None)
         await view.begin()
         await world.one.taken(term=1)
 
@@ -184,7 +184,7 @@ async def test_the_view_shows_who_leads_each_shard() -> None:
     world = World()
     one, other = world.one, world.other
     await one.taken(term=1)
-    view = LeaderView(world.hosts[1].below("leaders/"), range(3))
+    view = LeaderView(world.hosts[1].below("leaders/"), range(3), lambda shard: None)
     heard: list[tuple[int, str | None]] = []
     view.subscribe(lambda shard: heard.append((shard, view.leader_of(shard))))
     await view.begin()
@@ -209,7 +209,7 @@ async def test_the_view_shows_who_leads_each_shard() -> None:
 @virtual
 async def test_the_view_ends_a_leadership_when_etcd_is_wiped() -> None:
     world = World()
-    view = LeaderView(world.hosts[1].below("leaders/"), range(1))
+    view = LeaderView(world.hosts[1].below("leaders/"), range(1), lambda shard: None)
     await view.begin()
     await world.one.taken(term=1)
     await asyncio.sleep(1)
