@@ -158,3 +158,16 @@ def test_a_policy_that_is_being_written_stays_while_another_is_saved(
     expect(adding.get_by_label("Name of the policy")).to_have_value("")
     assert not re.search("mine", adding.get_by_label("Document").input_value())
     assert tab.faults == []
+
+
+def test_a_secret_that_nobody_saw_is_told(browser: Any, people: NodeProcess) -> None:
+    tab: Tab = signed_in(browser, people, "/users", people.exports())
+    tab.press("New key of the account")
+    held = Held(tab, "**/api/access-keys")
+    tab.press("Make key")
+    held.wait()
+    tab.go("/queues")
+    tab.page.get_by_role("heading", level=1, name="Queues").wait_for()
+    held.end()
+    tab.see(re.compile("AKIA[A-Z0-9]+ is made, and its secret was not seen"))
+    assert tab.faults == []
