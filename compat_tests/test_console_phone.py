@@ -146,9 +146,7 @@ def test_a_long_name_takes_room_and_short_ones_are_not_broken(
     assert tab.faults == []
 
 
-def test_the_longest_name_fits_forms_dialogs_and_notices(
-    browser: Any, opened: NodeProcess
-) -> None:
+def test_the_longest_name_fits_forms_dialogs_and_notices(browser: Any, opened: NodeProcess) -> None:
     name = "pocket".ljust(80, "w")
     sqs(opened).create_queue(QueueName=name)
     tab = tab_of(browser, opened, f"/queues/{name}/edit", viewport=PHONE)

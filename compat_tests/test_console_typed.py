@@ -1,5 +1,5 @@
-"""The console in a real browser: what was typed or chosen outlasts a late answer, another form, and a
-look at another screen."""
+"""The console in a real browser: what was typed or chosen outlasts a late answer, another form, and
+a look at another screen."""
 
 from __future__ import annotations
 

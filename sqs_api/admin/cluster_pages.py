@@ -130,7 +130,9 @@ async def show_cluster(
     return await cluster.status.read() if is_own else await cluster.read(given.cluster)
 
 
-async def drain_host(cluster: ClusterPages | OfGateway | None, asked: Asked, given: Drained) -> Drained:
+async def drain_host(
+    cluster: ClusterPages | OfGateway | None, asked: Asked, given: Drained
+) -> Drained:
     """Let a host lead nothing, or let it lead again."""
     asked.noted |= {"of_host": given.host, "drained": given.drained}
     try:
@@ -145,7 +147,9 @@ async def read_cluster(cluster: ClusterPages | OfGateway | None, asked: Asked) -
     return await of_member(cluster).status.read()
 
 
-async def drain(cluster: ClusterPages | OfGateway | None, asked: Asked, given: DrainedHost) -> Nothing:
+async def drain(
+    cluster: ClusterPages | OfGateway | None, asked: Asked, given: DrainedHost
+) -> Nothing:
     """Let a host lead nothing, or lead again."""
     await _drain(cluster, given.host, is_drained=given.drained)
     return {}
@@ -164,7 +168,9 @@ async def remove_host(
     return {}
 
 
-async def write_new_formats(cluster: ClusterPages | OfGateway | None, asked: Asked) -> WrittenFormats:
+async def write_new_formats(
+    cluster: ClusterPages | OfGateway | None, asked: Asked
+) -> WrittenFormats:
     """Have hosts write the newest formats that all can read."""
     try:
         return {"formats": await raise_formats(of_member(cluster).members)}
@@ -181,9 +187,7 @@ def of_member(pages: Pages | OfGateway | None) -> Pages:
     return pages
 
 
-async def _drain(
-    cluster: ClusterPages | OfGateway | None, host: str, *, is_drained: bool
-) -> None:
+async def _drain(cluster: ClusterPages | OfGateway | None, host: str, *, is_drained: bool) -> None:
     pages = of_member(cluster)
     number = pages.cluster_of(host)
     await _done(set_host_drained(pages.root, number, host, is_drained=is_drained))
