@@ -217,6 +217,21 @@ def test_the_rate_of_a_running_redrive_is_changed(
     assert operator.tab.faults == []
 
 
+def test_one_dead_letter_is_redriven(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("one", slow)
+    make_dead_letters(client, name, "a", "b")
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead/messages/1"), slow=slow)
+    operator.click("Redrive")
+    operator.tab.see(re.compile("1 selected message$"))
+    operator.click("Start")
+    operator.tab.see("1 of 1 moved")
+
+    assert operator.done == 2, "3 before: its dry run had to be asked for"
+    assert operator.posted() == [f"queues/{name}-dead/redrives"]
+    assert (count(client, name), count(client, f"{name}-dead")) == (1, 1)
+    assert operator.tab.faults == []
+
+
 def test_a_purge_of_the_wrong_queue_is_undone(
     browser: Any, opened: NodeProcess, slow: bool
 ) -> None:

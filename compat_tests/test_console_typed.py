@@ -1,4 +1,4 @@
-"""The console in a real browser: what was typed or chosen outlasts a late answer, another form and
+"""The console in a real browser: what was typed or chosen outlasts a late answer, another form, and
 a look at another screen."""
 
 from __future__ import annotations
@@ -156,5 +156,18 @@ def test_a_policy_that_is_being_written_stays_while_another_is_saved(
     tab.see("Policy mine: saved.")
     tab.page.get_by_role("form", name="Policy mine").wait_for()
     expect(adding.get_by_label("Name of the policy")).to_have_value("")
-    assert not re.search("mine", adding.get_by_label("Document").input_value())
+    expect(adding.get_by_label("Document")).to_have_value(re.compile('"Sid": ""'))
+    assert tab.faults == []
+
+
+def test_a_secret_that_nobody_saw_is_told(browser: Any, people: NodeProcess) -> None:
+    tab: Tab = signed_in(browser, people, "/users", people.exports())
+    tab.press("New key of the account")
+    held = Held(tab, "**/api/access-keys")
+    tab.press("Make key")
+    held.wait()
+    tab.go("/queues")
+    tab.page.get_by_role("heading", level=1, name="Queues").wait_for()
+    held.end()
+    tab.see(re.compile("AKIA[A-Z0-9]+ is made, and its secret was not seen"))
     assert tab.faults == []

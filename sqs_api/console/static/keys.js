@@ -124,6 +124,10 @@ function askForKey(place, { name, title, text = "", fields, action, same, make }
 
 /** Show the secret of a new key until it is put away. */
 export function showSecret(place, made) {
+  if (!place.isConnected) { // another screen was opened meanwhile
+    notice(`${made.access_key_id} is made, and its secret was not seen: delete it, or replace it.`, "error");
+    return;
+  }
   const text = `export AWS_ACCESS_KEY_ID=${made.access_key_id}\n`
     + `export AWS_SECRET_ACCESS_KEY=${made.secret_access_key}`;
   const copying = copyButton(text, { class: "main" });

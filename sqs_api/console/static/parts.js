@@ -24,7 +24,9 @@ export function partsOf(name, signal) {
     return areSeveral;
   }
 
-  look().then((areSeveral) => areSeveral && repeat(signal, REFRESH_MS, look));
+  look().then((areSeveral) => {
+    if (areSeveral) repeat(signal, REFRESH_MS, look);
+  });
   return place;
 }
 

@@ -205,7 +205,7 @@ export async function showRedrive(screen) {
     el("div", { class: "halves" }, form(
       { onsubmit: plan, oninput: changed },
       sequences
-        ? el("p", {}, `${count(sequences.length)} selected messages`)
+        ? el("p", {}, `${count(sequences.length)} selected message${sequences.length === 1 ? "" : "s"}`)
         : [
           failure,
           el("div", { class: "field" }, el("span", {}, "Only messages that match"), filter.element),
@@ -224,7 +224,7 @@ export async function showRedrive(screen) {
   );
   if (first in PRESETS) choose(first);
   else for (const [option, , input] of pace) input.value = query.get(option) ?? "";
-  if (isFiltered() && (!edit.isOpen || edit.patch)) plan(); // what was chosen before is shown at once
+  if (sequences || (isFiltered() && (!edit.isOpen || edit.patch))) plan(); // what was chosen before is shown at once
   await list.watch(REFRESH_MS);
 }
 

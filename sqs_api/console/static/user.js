@@ -82,7 +82,7 @@ export async function showUser(screen) {
       : [el("h3", {}, `Policy ${policy}`), el("pre", { tabindex: "0" }, pretty(text) ?? text)]);
     forms = new Map(Object.entries(found).map(([policy, text]) => {
       const known = forms.get(policy);
-      return [policy, known?.text === text ? known : { text, form: made(policy, text) }];
+      return [policy, known && known.text === text ? known : { text, form: made(policy, text) }];
     }));
     fill(
       policies,
