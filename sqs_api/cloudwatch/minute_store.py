@@ -33,6 +33,7 @@ from sqs_api.cloudwatch.stored_hours import (
     encode_hour,
     thinned,
 )
+from storage.files.refusing_disk import is_no_damage
 
 HOURS_STORED = 14 * 24
 QUEUES_MAX = 20_000
@@ -57,6 +58,9 @@ CREATE TABLE IF NOT EXISTS hours (place INTEGER PRIMARY KEY, data BLOB NOT NULL)
 CREATE TABLE IF NOT EXISTS thinned (one INTEGER PRIMARY KEY, place INTEGER NOT NULL);
 """
 _QUEUE_BITS = 32
+UNREADABLE = (sqlite3.Error, TypeError, ValueError, OverflowError)
+"""Errors of reading a damaged file: a flipped bit may give a value of a wrong type, or a text that
+is none."""
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.Decoder(dict[int, dict[int, int]]).decode
 
@@ -81,12 +85,12 @@ class MinuteStore:
         """Open or make the file; one that is damaged is made anew. Raises sqlite3.Error."""
         try:
             self._database = self._opened()
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
+            if is_no_damage(error):
+                raise
             self.begin_anew(error)
 
-    def begin_anew(self, error: sqlite3.DatabaseError) -> None:
+    def begin_anew(self, error: Exception) -> None:
         """Remove a damaged file and make a new one."""
         self._log.error("history_damaged", file=str(self._file), error=str(error))
         self.close()

@@ -15,8 +15,9 @@ from typing import TypeVar
 import structlog
 
 from cluster.catalog.catalog_records import QueueName
-from sqs_api.cloudwatch.minute_store import MinuteStore
+from sqs_api.cloudwatch.minute_store import UNREADABLE, MinuteStore
 from sqs_api.cloudwatch.stored_hours import Minutes, Values
+from storage.files.refusing_disk import is_no_damage
 
 _T = TypeVar("_T")
 _PAUSE_S = 0.02
@@ -90,9 +91,9 @@ class Recorder:
             self._store.open()
         try:
             return work()
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
+            if is_no_damage(error):
+                raise
             self._store.begin_anew(error)
             return work()
 

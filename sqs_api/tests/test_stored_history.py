@@ -216,6 +216,21 @@ def test_a_damaged_file_is_made_anew(file: Path, content: bytes) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("text", [b"namesnames", ACCOUNT.encode() + REGION.encode()])
+def test_a_flipped_bit_in_a_text_makes_the_file_anew(file: Path, text: bytes) -> None:
+    store = opened(file)
+    store.write(FIRST, {Q: {SENT: 1}})
+    store.close()
+    content = bytearray(file.read_bytes())
+    content[content.index(text)] |= 0x80
+    file.write_bytes(content)
+
+    store = opened(file)
+    store.write(FIRST + 1, {Q: {SENT: 2}})
+    assert store.read([Q], FIRST, FIRST + 2)[Q] == {FIRST + 1: {SENT: 2}}
+    store.close()
+
+
 # -- a service -------------------------------------------------------------------------------------
 
 
@@ -355,12 +370,20 @@ async def test_minutes_and_a_stop_do_not_wait_for_what_is_tidied(
     assert list(run.store.read([Q], FIRST, FIRST + 9)[Q]) == [FIRST, FIRST + 1, FIRST + 2]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        sqlite3.DatabaseError("database disk image is malformed"),
+        sqlite3.OperationalError("Could not decode to UTF-8 column 'data' with text '\ufffd'"),
+        OverflowError("can't serialize ints < -2**63 or > 2**64 - 1"),
+    ],
+)
 async def test_a_file_that_is_damaged_while_it_is_used_begins_anew(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     await run.minutes_pass()
     wrote = run.store.write
-    broken = [sqlite3.DatabaseError("database disk image is malformed")]
+    broken = [error]
 
     def once_broken(*given: object) -> None:
         if broken:

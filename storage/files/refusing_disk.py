@@ -61,7 +61,7 @@ def _named(reason: str, file: str | None) -> str:
     return reason.format(file) + ("" if has_inodes or reason is not _FULL else " (no free inodes)")
 
 
-def is_no_damage(error: sqlite3.Error) -> bool:
+def is_no_damage(error: Exception) -> bool:
     """True for an error of SQLite that says nothing of the database's content: it is locked, or
     cannot be opened or written now."""
     name = getattr(error, "sqlite_errorname", "")
