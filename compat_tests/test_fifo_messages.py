@@ -221,6 +221,31 @@ def test_delete_after_the_timeout_ended_is_refused(sqs: Client, fifo: str) -> No
     assert bodies(receive(sqs, fifo)) == "g-m1"
 
 
+def test_batches_refuse_in_shorter_words(sqs: Client, fifo: str) -> None:
+    """As users of AWS report them, and of an expired handle with another code."""
+    send_in_order(sqs, fifo, "g-m1")
+    (got,) = receive(sqs, fifo)
+    handle = got["ReceiptHandle"]
+    change(sqs, fifo, handle, 0)
+    deletes = [{"Id": "a", "ReceiptHandle": handle}]
+    ids = {"MessageGroupId": "h", "MessageDeduplicationId": "d"}
+    sends = [{"Id": "a", "MessageBody": "x", "DelaySeconds": 1, **ids}]
+
+    (deleted,) = sqs.call("DeleteMessageBatch", QueueUrl=fifo, Entries=deletes)["Failed"]
+    (sent,) = sqs.call("SendMessageBatch", QueueUrl=fifo, Entries=sends)["Failed"]
+
+    assert (deleted["Code"], deleted["Message"], deleted["SenderFault"]) == (
+        "ReceiptHandleIsInvalid",
+        "The receipt handle has expired",
+        True,
+    )
+    assert (sent["Code"], sent["Message"], sent["SenderFault"]) == (
+        "InvalidParameterValue",
+        "The request include parameter that is not valid for this queue type",
+        True,
+    )
+
+
 # -- repeated receives -----------------------------------------------------------------------------
 
 

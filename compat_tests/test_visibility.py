@@ -68,11 +68,17 @@ def test_total_beyond_twelve_hours_is_refused(sqs: Client, loaded: str) -> None:
 def test_handle_of_another_queue_is_refused(
     sqs: Client, loaded: str, make_queue: MakeQueue
 ) -> None:
+    """In the words that users of AWS report."""
     (got,) = receive(sqs, loaded)
+    handle, other = got["ReceiptHandle"], make_queue()
+    words = f'The receipt handle "{handle}" is not valid for this queue.'
 
-    error = refusal(sqs, "DeleteMessage", QueueUrl=make_queue(), ReceiptHandle=got["ReceiptHandle"])
+    error = refusal(sqs, "DeleteMessage", QueueUrl=other, ReceiptHandle=handle)
+    entries = [{"Id": "a", "ReceiptHandle": handle}]
+    (failed,) = sqs.call("DeleteMessageBatch", QueueUrl=other, Entries=entries)["Failed"]
 
-    assert error.code == "ReceiptHandleIsInvalid"
+    assert (error.status, error.code, error.message) == (404, "ReceiptHandleIsInvalid", words)
+    assert (failed["Code"], failed["Message"]) == ("ReceiptHandleIsInvalid", words)
     assert counts(sqs, loaded) == (0, 1, 0)
 
 

@@ -372,15 +372,20 @@ def _check_ids(message: _Sent, queue: QueueDefinition) -> None:
         if deduplication_id is not None:
             check_token("MessageDeduplicationId", deduplication_id)
         if message.delay_seconds:
-            raise InvalidParameterValue(
-                f"Value {message.delay_seconds} for parameter DelaySeconds is invalid. Reason: "
-                "The request include parameter that is not valid for this queue type."
-            )
+            raise _unfit(message, "DelaySeconds", message.delay_seconds)
     elif deduplication_id is not None:
-        raise InvalidParameterValue(
-            f"Value {deduplication_id} for parameter MessageDeduplicationId is invalid. Reason: "
-            "The request include parameter that is not valid for this queue type."
-        )
+        raise _unfit(message, "MessageDeduplicationId", deduplication_id)
+
+
+def _unfit(message: _Sent, name: str, value: str | int) -> InvalidParameterValue:
+    """The refusal of a parameter for queues of the other type; in a batch AWS gives the reason
+    alone."""
+    reason = "The request include parameter that is not valid for this queue type"
+    if isinstance(message, SendMessageBatchRequestEntry):
+        return InvalidParameterValue(reason)
+    return InvalidParameterValue(
+        f"Value {value} for parameter {name} is invalid. Reason: {reason}."
+    )
 
 
 def _attributes_of(message: _Sent) -> tuple[Attributes, Attributes]:

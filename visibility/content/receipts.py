@@ -14,6 +14,7 @@ kept state is the cheapest MAC here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from hmac import compare_digest
@@ -28,6 +29,7 @@ from visibility.contract.model import Receipt
 _NAME = Struct(">QI")
 _MAC_BYTES = 16
 _NAME_CHARACTERS = 2 * _NAME.size
+_FORM = re.compile(rf"[0-9a-f]{{{_NAME_CHARACTERS + 2 * _MAC_BYTES}}}")
 
 
 class ReceiptKey:
@@ -66,6 +68,10 @@ class ReceiptKey:
             expected = self.handle(sequence, delivery)
             if handle.isascii() and compare_digest(expected, handle):
                 return Receipt(sequence, delivery)
+        if _FORM.fullmatch(handle):  # as of another queue
+            raise ReceiptHandleIsInvalid(
+                f'The receipt handle "{handle}" is not valid for this queue.'
+            )
         raise ReceiptHandleIsInvalid(
             f'The input receipt handle "{handle}" is not a valid receipt handle.'
         )

@@ -20,6 +20,7 @@ from visibility.contract.errors import (
     MessageNotInflight,
     Moved,
     QueueError,
+    ReceiptHandleIsInvalid,
     ServiceUnavailable,
     TransactionConflict,
 )
@@ -123,9 +124,9 @@ class Acknowledging:
     def delete(self, receipt: Receipt, handle: str) -> None:
         """Delete the message of a handle.
 
-        Raises InvalidParameterValue for an expired handle of a FIFO queue, ServiceUnavailable for a
-        message of a batch that is more than the archive takes at once, and for one that a
-        transaction may be about to delete.
+        Raises InvalidParameterValue for an expired handle of a FIFO queue, in a batch
+        ReceiptHandleIsInvalid; ServiceUnavailable for a message of a batch that is more than the
+        archive takes at once, and for one that a transaction may be about to delete.
         """
         newest = _newest_lease(self._queue, self._order, receipt)
         if newest is not None:
@@ -140,12 +141,19 @@ class Acknowledging:
         in_flight = self._is_in_flight(lease)
         is_newest = lease.receive_count == receipt.delivery
         if self._order.handles_expire and not (in_flight and is_newest):
-            raise InvalidParameterValue(
-                f"Value {handle} for parameter ReceiptHandle is invalid. "
-                "Reason: The receipt handle has expired."
-            )
+            raise self._expired(handle)
         if is_newest or (not in_flight and lease.receive_count > receipt.delivery):
             self._take(lease, self)
+
+    def _expired(self, handle: str) -> QueueError:
+        """The refusal of an expired handle: in a batch AWS has another code, and the reason
+        alone."""
+        reason = "The receipt handle has expired"
+        if isinstance(self._request.operation, DeleteMessageBatch):
+            return ReceiptHandleIsInvalid(reason)
+        return InvalidParameterValue(
+            f"Value {handle} for parameter ReceiptHandle is invalid. Reason: {reason}."
+        )
 
     def delete_latest(self, receipt: Receipt) -> None:
         """Delete the message of a handle if the handle is that of its latest receive, and no one
