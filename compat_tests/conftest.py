@@ -212,15 +212,18 @@ def chromium_process(chromium_of_run: Any) -> Iterator[Any]:
         yield browser
 
 
-@pytest.fixture
-def browser(chromium_process: Any) -> Iterator[Any]:
-    """The Chromium of the run.
+@pytest.fixture(scope="module")
+def kept(chromium_process: Any) -> chromium.Kept:
+    """The Chromium of the run, with one context for the tests of a file."""
+    return chromium.Kept(chromium_process)
 
-    The tabs of a test are closed behind it: open ones go on asking the service for news.
-    """
-    yield chromium_process
-    for context in chromium_process.contexts:
-        context.close()
+
+@pytest.fixture
+def browser(kept: chromium.Kept) -> Iterator[chromium.Kept]:
+    """The Chromium of the run, without what other tests left in it."""
+    kept.begin()
+    yield kept
+    kept.end()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.chromium import Tab, expect
+from compat_tests.chromium import Kept, Tab, expect
 from compat_tests.console_world import (
     LASTING,
     SENT,
@@ -81,9 +81,9 @@ def test_the_depths_of_the_shown_queues_are_drawn_from_one_request(
 
 
 def test_the_first_page_is_small_and_asks_this_service_only(
-    browser: Any, opened: NodeProcess
+    browser: Kept, opened: NodeProcess
 ) -> None:
-    tab = Tab(browser, opened.url)
+    tab = Tab(browser.alone, opened.url)
     tab.page.add_init_script(NOTHING_LATER)
     modules = Held(tab, "**/*.js", "GET")
     shown = tab.page.goto(f"{opened.url}/_holdfast/console", wait_until="commit")

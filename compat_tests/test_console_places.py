@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.chromium import Tab, expect
+from compat_tests.chromium import Kept, Tab, expect
 from compat_tests.console_world import make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
@@ -119,9 +119,9 @@ def test_title_focus_and_heading_follow_navigation(browser: Any, many: NodeProce
 
 
 def test_the_files_are_small_compressed_and_kept_by_their_hash(
-    browser: Any, many: NodeProcess
+    browser: Kept, many: NodeProcess
 ) -> None:
-    tab = tab_of(browser, many)
+    tab = tab_of(browser.alone, many)
     tab.see("Create a queue")
     answers = [each.response() for each in tab.requests if "/_holdfast/console/" in each.url]
     headers = [each.headers for each in answers]

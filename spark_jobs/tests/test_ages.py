@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
@@ -27,6 +28,25 @@ from storage.lake.table import Lake
 Row = dict[str, Any]
 
 
+Hours = dict[tuple[str, int], Row]
+"""The rows of AGE by queue, and by how many hours after HOUR theirs begins."""
+
+_GIVEN: list[Callable[[Lake], str]] = []
+
+
+def given_snapshot(taken_at: datetime, rows: list[Row], **shard: Any) -> None:
+    """A file of the one lake that most tests share: a run of Spark takes longer than all of them.
+
+    Each test has a source of its own, and queues of its own.
+    """
+    _GIVEN.append(lambda lake: write_snapshot(lake, taken_at, rows, **shard))
+
+
+def given_flows(until_at: datetime, rows: list[Row], **shard: Any) -> None:
+    """The same with flows."""
+    _GIVEN.append(lambda lake: write_flows(lake, until_at, rows, **shard))
+
+
 def rows_of(spark: SparkSession, lake: Lake) -> list[Row]:
     """The rows of AGE. All bytes of the files are counted once."""
     hours = list(find_hours(lake).values())
@@ -38,12 +58,22 @@ def rows_of(spark: SparkSession, lake: Lake) -> list[Row]:
     return rows
 
 
-def hours_of(spark: SparkSession, lake: Lake) -> dict[tuple[str, int], Row]:
-    """The rows of AGE by queue, and by how many hours after HOUR theirs begins."""
-    return {
-        (row["queue"], (row["hour"] - HOUR) // timedelta(hours=1)): row
-        for row in rows_of(spark, lake)
-    }
+def by_hour(rows: list[Row]) -> Hours:
+    return {(row["queue"], (row["hour"] - HOUR) // timedelta(hours=1)): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    """The rows of AGE of all that is given in this file."""
+    lake = Lake(str(tmp_path_factory.mktemp("lake")))
+    for write in _GIVEN:
+        write(lake)
+    return rows_of(spark, lake)
+
+
+@pytest.fixture(scope="module")
+def hours(rows: list[Row]) -> Hours:
+    return by_hour(rows)
 
 
 def exact_percentile(values: list[float], percent: int) -> float:
@@ -95,11 +125,12 @@ def test_executors_need_pyarrow_and_numpy_only() -> None:
 # -- stored messages -------------------------------------------------------------------------------
 
 
-def test_ages_are_those_of_all_snapshots_of_the_hour(spark: SparkSession, lake: Lake) -> None:
-    write_snapshot(lake, at(10), [stored("orders", age) for age in (5, 60, 3600)])
-    write_snapshot(lake, at(20), [stored("orders", age) for age in (1, 660)])
+given_snapshot(at(10), [stored("several", age) for age in (5, 60, 3600)], source="several")
+given_snapshot(at(20), [stored("several", age) for age in (1, 660)], source="several")
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_ages_are_those_of_all_snapshots_of_the_hour(hours: Hours) -> None:
+    row = hours["several", 0]
 
     assert (row["messages"], row["snapshots"], row["stored"]) == (5, 2, 2)
     assert row["age_max_s"] == 3600
@@ -108,17 +139,18 @@ def test_ages_are_those_of_all_snapshots_of_the_hour(spark: SparkSession, lake: 
     assert row["age_counts"] == [1] * 5
 
 
-def test_large_snapshots_are_counted_piece_by_piece(spark: SparkSession, lake: Lake) -> None:
-    rows = [stored(f"q{number % 7}", number, receive_count=number % 5) for number in range(4321)]
-    write_snapshot(lake, at(10), rows)
-    write_snapshot(lake, at(20), rows[::-1])
+LARGE = [stored(f"large-{number % 7}", number, receive_count=number % 5) for number in range(4321)]
+given_snapshot(at(10), LARGE, source="large")
+given_snapshot(at(20), LARGE[::-1], source="large")
 
-    found = hours_of(spark, lake)
 
-    assert sum(row["messages"] for row in found.values()) == 2 * 4321
+def test_large_snapshots_are_counted_piece_by_piece(hours: Hours) -> None:
+    found = [row for (queue, _), row in hours.items() if queue.startswith("large-")]
+
+    assert sum(row["messages"] for row in found) == 2 * 4321
     for queue in range(7):
         own = [number for number in range(4321) if number % 7 == queue]
-        row = found[f"q{queue}", 0]
+        row = hours[f"large-{queue}", 0]
         counts = Counter(bucket_of(number * 1000) for number in own)
         assert dict(zip(row["age_buckets"], row["age_counts"], strict=True)) == {
             bucket: 2 * count for bucket, count in counts.items()
@@ -127,67 +159,80 @@ def test_large_snapshots_are_counted_piece_by_piece(spark: SparkSession, lake: L
         assert row["receive_counts"] == [*(classes[number] for number in range(5)), 0]
 
 
-def test_percentile_never_exceeds_the_oldest_message(spark: SparkSession, lake: Lake) -> None:
-    write_snapshot(lake, at(10), [stored("orders", 100)])
+given_snapshot(at(10), [stored("single", 100)], source="single")
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_percentile_never_exceeds_the_oldest_message(hours: Hours) -> None:
+    row = hours["single", 0]
 
     assert row["age_p50_s"] == row["age_p99_s"] == row["age_max_s"] == 100
 
 
-def test_oldest_is_told_for_the_hour_and_for_its_last_snapshot(
-    spark: SparkSession, lake: Lake
-) -> None:
-    write_snapshot(lake, at(10), [stored("orders", 900), stored("orders", 9000, receivable=False)])
-    write_snapshot(lake, at(20), [stored("orders", 30), stored("orders", 300, receivable=False)])
+given_snapshot(
+    at(10), [stored("oldest", 900), stored("oldest", 9000, receivable=False)], source="oldest"
+)
+given_snapshot(
+    at(20), [stored("oldest", 30), stored("oldest", 300, receivable=False)], source="oldest"
+)
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_oldest_is_told_for_the_hour_and_for_its_last_snapshot(hours: Hours) -> None:
+    row = hours["oldest", 0]
 
     assert (row["age_max_s"], row["oldest_receivable_max_s"]) == (9000, 900)
     assert (row["oldest_stored_s"], row["oldest_receivable_s"]) == (300, 30)
 
 
-def test_queue_with_nothing_to_receive_has_no_oldest_receivable(
-    spark: SparkSession, lake: Lake
-) -> None:
-    write_snapshot(lake, at(10), [stored("orders", 300, receivable=False, state="delayed")])
+given_snapshot(at(10), [stored("hidden", 300, receivable=False, state="delayed")], source="hidden")
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_queue_with_nothing_to_receive_has_no_oldest_receivable(hours: Hours) -> None:
+    row = hours["hidden", 0]
 
     assert (row["oldest_stored_s"], row["oldest_receivable_s"]) == (300, None)
 
 
-def test_receive_counts_are_those_of_the_last_snapshot(spark: SparkSession, lake: Lake) -> None:
-    write_snapshot(lake, at(10), [stored("orders", 1, receive_count=2)])
-    counts = (0, 0, 1, 3, 4, 9, 10, 400)
-    write_snapshot(lake, at(20), [stored("orders", 1, receive_count=count) for count in counts])
+given_snapshot(at(10), [stored("received", 1, receive_count=2)], source="received")
+given_snapshot(
+    at(20),
+    [stored("received", 1, receive_count=count) for count in (0, 0, 1, 3, 4, 9, 10, 400)],
+    source="received",
+)
 
-    assert hours_of(spark, lake)["orders", 0]["receive_counts"] == [2, 1, 0, 1, 2, 2]
+
+def test_receive_counts_are_those_of_the_last_snapshot(hours: Hours) -> None:
+    assert hours["received", 0]["receive_counts"] == [2, 1, 0, 1, 2, 2]
 
 
-def test_message_from_the_future_has_no_age(spark: SparkSession, lake: Lake) -> None:
-    write_snapshot(lake, at(10), [stored("orders", -5)])
+given_snapshot(at(10), [stored("future", -5)], source="future")
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_message_from_the_future_has_no_age(hours: Hours) -> None:
+    row = hours["future", 0]
 
     assert (row["age_buckets"], row["age_max_s"]) == ([0], 0)
 
 
-def test_full_hour_belongs_to_the_hour_that_ends(spark: SparkSession, lake: Lake) -> None:
-    write_snapshot(lake, at(60), [stored("orders", 1)])
-    write_snapshot(lake, at(60) + timedelta(milliseconds=1), [stored("orders", 1)])
-
-    assert {hour for _, hour in hours_of(spark, lake)} == {0, 1}
+given_snapshot(at(60), [stored("punctual", 1)], source="punctual")
+given_snapshot(at(60) + timedelta(milliseconds=1), [stored("punctual", 1)], source="punctual")
 
 
-def test_queues_of_accounts_and_regions_are_told_apart(spark: SparkSession, lake: Lake) -> None:
-    elsewhere = stored("orders", 70, region="eu-west-1")
-    other = stored("orders", 80, account="000000000002")
-    write_snapshot(lake, at(10), [stored("orders", 60), elsewhere, other])
+def test_full_hour_belongs_to_the_hour_that_ends(hours: Hours) -> None:
+    assert {hour for queue, hour in hours if queue == "punctual"} == {0, 1}
 
-    rows = rows_of(spark, lake)
 
-    assert sorted((r["account"], r["region"], r["age_max_s"]) for r in rows) == [
+NAMESAKES = [
+    stored("namesakes", 60),
+    stored("namesakes", 70, region="eu-west-1"),
+    stored("namesakes", 80, account="000000000002"),
+]
+given_snapshot(at(10), NAMESAKES, source="namesakes")
+
+
+def test_queues_of_accounts_and_regions_are_told_apart(rows: list[Row]) -> None:
+    found = [row for row in rows if row["queue"] == "namesakes"]
+
+    assert sorted((r["account"], r["region"], r["age_max_s"]) for r in found) == [
         ("000000000001", "eu-west-1", 70),
         ("000000000001", "us-east-1", 60),
         ("000000000002", "us-east-1", 80),
@@ -213,28 +258,29 @@ def test_shards_with_the_same_queue_are_as_one(
     write_snapshot(apart, at(10), rows[1], source="data-2", shard=3)
     write_snapshot(together, at(10), rows[0] + rows[1])
 
-    assert hours_of(spark, apart) == hours_of(spark, together)
+    assert by_hour(rows_of(spark, apart)) == by_hour(rows_of(spark, together))
 
 
 # -- arrivals and departures -----------------------------------------------------------------------
 
 
-def test_rates_are_counts_by_the_time_that_was_watched(spark: SparkSession, lake: Lake) -> None:
-    write_flows(lake, at(-5), [flow("orders", 5)])
-    write_flows(lake, at(10), [flow("orders", 15, sent=900, deleted=450, visible=450)])
-    counts = {
-        "sent": 900,
-        "moved_in": 90,
-        "deleted": 90,
-        "expired": 45,
-        "moved_out": 9,
-        "purged": 9,
-    }
-    write_flows(
-        lake, at(25), [flow("orders", 15, **counts, visible=1000, in_flight=200, delayed=37)]
-    )
+given_flows(at(-5), [flow("rates", 5)], source="rates")
+given_flows(at(10), [flow("rates", 15, sent=900, deleted=450, visible=450)], source="rates")
+COUNTS = {
+    "sent": 900,
+    "moved_in": 90,
+    "deleted": 90,
+    "expired": 45,
+    "moved_out": 9,
+    "purged": 9,
+}
+given_flows(
+    at(25), [flow("rates", 15, **COUNTS, visible=1000, in_flight=200, delayed=37)], source="rates"
+)
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_rates_are_counts_by_the_time_that_was_watched(hours: Hours) -> None:
+    row = hours["rates", 0]
 
     assert row["watched_s"] == 30 * 60
     assert row["arrivals_per_s"] == 1890 / 1800
@@ -253,55 +299,58 @@ def test_rates_are_counts_by_the_time_that_was_watched(spark: SparkSession, lake
     )
 
 
-def test_counts_of_hours_without_a_lake_are_divided_by_all_of_them(
-    spark: SparkSession, lake: Lake
-) -> None:
-    write_flows(lake, at(-130), [flow("orders", 5)])
-    write_flows(lake, at(10), [flow("orders", 140, sent=8400)])
-    write_flows(lake, at(15), [flow("orders", 5, sent=300)])
+given_flows(at(-130), [flow("away", 5)], source="away")
+given_flows(at(10), [flow("away", 140, sent=8400)], source="away")
+given_flows(at(15), [flow("away", 5, sent=300)], source="away")
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_counts_of_hours_without_a_lake_are_divided_by_all_of_them(hours: Hours) -> None:
+    row = hours["away", 0]
 
     assert (row["watched_s"], row["arrivals_per_s"]) == (145 * 60, 1.0)
     assert row["growth_per_hour"] == 3600
 
 
-def test_flows_of_a_clock_that_was_set_back_have_no_rates(spark: SparkSession, lake: Lake) -> None:
-    write_flows(lake, at(10), [flow("orders", -50, sent=300, visible=300)])
+given_flows(at(10), [flow("set-back", -50, sent=300, visible=300)], source="set-back")
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_flows_of_a_clock_that_was_set_back_have_no_rates(hours: Hours) -> None:
+    row = hours["set-back", 0]
 
     assert (row["watched_s"], row["sent"], row["arrivals_per_s"]) == (0, 300, None)
 
 
-def test_queue_that_is_new_is_watched_as_long_as_its_shard(spark: SparkSession, lake: Lake) -> None:
-    """For a new queue, the service gives its own start as the beginning of the flow."""
-    write_flows(lake, at(-5), [flow("orders", 5)])
-    write_flows(lake, at(15), [flow("new", 60 * 24 * 3, sent=1200, visible=1200)])
+given_flows(at(-5), [flow("watched", 5)], source="watched")
+given_flows(at(15), [flow("new", 60 * 24 * 3, sent=1200, visible=1200)], source="watched")
 
-    row = hours_of(spark, lake)["new", 0]
+
+def test_queue_that_is_new_is_watched_as_long_as_its_shard(hours: Hours) -> None:
+    """For a new queue, the service gives its own start as the beginning of the flow."""
+    row = hours["new", 0]
 
     assert (row["watched_s"], row["arrivals_per_s"]) == (1200, 1.0)
     assert row["growth_per_hour"] is None  # of twenty minutes there is no growth an hour
 
 
-def test_queue_that_was_drained_or_deleted_has_no_backlog(spark: SparkSession, lake: Lake) -> None:
-    write_flows(lake, at(5), [flow("orders", 5, visible=10), flow("gone", 5, sent=7, visible=7)])
-    write_flows(lake, at(10), [flow("orders", 5, visible=12)])
-
-    rows = hours_of(spark, lake)
-
-    assert (rows["orders", 0]["backlog"], rows["gone", 0]["backlog"]) == (12, 0)
-    assert rows["gone", 0]["sent"] == 7
+given_flows(
+    at(5), [flow("drained", 5, visible=10), flow("gone", 5, sent=7, visible=7)], source="drained"
+)
+given_flows(at(10), [flow("drained", 5, visible=12)], source="drained")
 
 
-def test_times_in_queue_add_up(spark: SparkSession, lake: Lake) -> None:
-    some = {"time_in_queue_buckets": [80, 90], "time_in_queue_counts": [98, 1]}
-    more = {"time_in_queue_buckets": [90, 120], "time_in_queue_counts": [1, 100]}
-    write_flows(lake, at(5), [flow("orders", 5, deleted=99, **some)])
-    write_flows(lake, at(10), [flow("orders", 5, deleted=101, **more)], shard=1)
+def test_queue_that_was_drained_or_deleted_has_no_backlog(hours: Hours) -> None:
+    assert (hours["drained", 0]["backlog"], hours["gone", 0]["backlog"]) == (12, 0)
+    assert hours["gone", 0]["sent"] == 7
 
-    row = hours_of(spark, lake)["orders", 0]
+
+SOME = {"time_in_queue_buckets": [80, 90], "time_in_queue_counts": [98, 1]}
+MORE = {"time_in_queue_buckets": [90, 120], "time_in_queue_counts": [1, 100]}
+given_flows(at(5), [flow("times", 5, deleted=99, **SOME)], source="times")
+given_flows(at(10), [flow("times", 5, deleted=101, **MORE)], shard=1, source="times")
+
+
+def test_times_in_queue_add_up(hours: Hours) -> None:
+    row = hours["times", 0]
 
     assert (row["time_in_queue_buckets"], row["time_in_queue_counts"]) == (
         [80, 90, 120],
@@ -312,11 +361,12 @@ def test_times_in_queue_add_up(spark: SparkSession, lake: Lake) -> None:
     assert [row[name] for name in names] == pytest.approx(expected)
 
 
-def test_empty_queue_with_flows_has_counts_and_no_ages(spark: SparkSession, lake: Lake) -> None:
-    write_snapshot(lake, at(10), [])
-    write_flows(lake, at(10), [flow("orders", 10, sent=60, deleted=60)])
+given_snapshot(at(10), [], source="empty")
+given_flows(at(10), [flow("empty", 10, sent=60, deleted=60)], source="empty")
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_empty_queue_with_flows_has_counts_and_no_ages(hours: Hours) -> None:
+    row = hours["empty", 0]
 
     assert (row["messages"], row["stored"], row["backlog"], row["sent"]) == (0, 0, 0, 60)
     assert row["age_p50_s"] is None
@@ -324,11 +374,10 @@ def test_empty_queue_with_flows_has_counts_and_no_ages(spark: SparkSession, lake
     assert row["receive_counts"] == [0] * 6
 
 
-def test_snapshots_alone_tell_of_the_backlog_but_not_of_rates(
-    spark: SparkSession, lake: Lake
-) -> None:
-    write_snapshot(lake, at(10), [stored("orders", 1)] * 3)
+given_snapshot(at(10), [stored("no-flows", 1)] * 3, source="no-flows")
 
-    row = hours_of(spark, lake)["orders", 0]
+
+def test_snapshots_alone_tell_of_the_backlog_but_not_of_rates(hours: Hours) -> None:
+    row = hours["no-flows", 0]
 
     assert (row["backlog"], row["arrivals_per_s"], row["growth_per_hour"]) == (3, None, None)
