@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.facade import Client, counts, eventually, receive, refusal
+from compat_tests.facade import Client, counts, eventually, receive
 
 
 def priority(value: int) -> dict[str, Any]:
@@ -53,9 +53,3 @@ def test_a_redriven_message_keeps_its_priority(sqs: Client, make_queue: Callable
 
     eventually(lambda: counts(sqs, url) == (3, 0, 0))
     assert [message["Body"] for message in receive(sqs, url)] == ["8", "5", "1"]
-
-
-def test_the_attribute_needs_the_tag(sqs: Client, queue: str) -> None:
-    given = {"MessageBody": "x", "MessageAttributes": priority(5)}
-
-    assert refusal(sqs, "SendMessage", QueueUrl=queue, **given).code == "InvalidParameterValue"

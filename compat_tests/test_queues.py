@@ -10,8 +10,6 @@ from compat_tests.clients.raw import exchange
 from compat_tests.facade import Client, counts, receive, refusal
 
 Names = Callable[[], str]
-MakeQueue = Callable[..., str]
-
 DEFAULTS = {
     "ApproximateNumberOfMessages": "0",
     "ApproximateNumberOfMessagesDelayed": "0",
@@ -81,24 +79,6 @@ def test_get_queue_url_finds_by_name_and_owner(sqs: Client, queue: str) -> None:
     assert refusal(sqs, "GetQueueUrl", QueueName=name + "-not").status == 400
 
 
-def test_bare_name_serves_as_queue_url(sqs: Client, queue: str) -> None:
-    name = queue.rsplit("/", 1)[1]
-
-    sqs.call("SendMessage", QueueUrl=name, MessageBody="by name")
-    sqs.call("SetQueueAttributes", QueueUrl=name, Attributes={"VisibilityTimeout": "9"})
-
-    assert attributes(sqs, name, "VisibilityTimeout") == {"VisibilityTimeout": "9"}
-    assert receive(sqs, queue)[0]["Body"] == "by name"
-
-
-def test_host_in_the_queue_url_does_not_matter(sqs: Client, queue: str) -> None:
-    elsewhere = "http://sqs.us-east-1.example.invalid:1" + urlsplit(queue).path
-
-    sent = sqs.call("SendMessage", QueueUrl=elsewhere, MessageBody="x")
-
-    assert receive(sqs, queue)[0]["MessageId"] == sent["MessageId"]
-
-
 # -- list ------------------------------------------------------------------------------------------
 
 
@@ -145,29 +125,6 @@ def test_fresh_queue_has_exactly_the_attributes_of_aws(sqs: Client, queue: str) 
     assert found == DEFAULTS
     assert arn.split(":")[:3] + arn.split(":")[4:] == ["arn", "aws", "sqs", account, name]
     assert before <= int(created) <= int(modified) <= before + 120
-
-
-def test_only_the_attributes_asked_for_come(sqs: Client, queue: str) -> None:
-    asked = attributes(sqs, queue, "VisibilityTimeout", "DelaySeconds", "Policy")
-
-    assert asked == {"VisibilityTimeout": "30", "DelaySeconds": "0"}
-    unset = sqs.call("GetQueueAttributes", QueueUrl=queue, AttributeNames=["Policy"])
-    assert "Attributes" not in unset
-    assert "Attributes" not in sqs.call("GetQueueAttributes", QueueUrl=queue)
-
-
-def test_set_attributes_come_back(sqs: Client, queue: str) -> None:
-    given = {
-        "DelaySeconds": "900",
-        "MaximumMessageSize": "1024",
-        "MessageRetentionPeriod": "60",
-        "ReceiveMessageWaitTimeSeconds": "20",
-        "VisibilityTimeout": "43200",
-    }
-
-    assert sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=given) == {}
-
-    assert attributes(sqs, queue, *given) == given
 
 
 # -- tags ------------------------------------------------------------------------------------------

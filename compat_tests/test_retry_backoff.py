@@ -13,7 +13,6 @@ from compat_tests.facade import (
     eventually,
     receive,
     receive_count,
-    refusal,
     send_in_order,
 )
 from compat_tests.test_visibility import change
@@ -50,14 +49,3 @@ def test_a_failed_message_waits_as_a_delayed_one_and_comes_back(sqs: Client, wai
     (again,) = receive_count(sqs, waiting, 1, AttributeNames=names)
     assert again["Body"] == "a-1"
     assert again["Attributes"]["ApproximateReceiveCount"] == "2"
-
-
-def test_tags_that_contradict_each_other_are_refused(sqs: Client, waiting: str) -> None:
-    error = refusal(sqs, "TagQueue", QueueUrl=waiting, Tags={"holdfast:retry-min": "3"})
-
-    assert error.code == "InvalidParameterValue"
-    assert error.message == (
-        "Value 2 for tag holdfast:retry-max is invalid. It is below that of tag "
-        "holdfast:retry-min, 3."
-    )
-    assert sqs.call("ListQueueTags", QueueUrl=waiting)["Tags"] == TAGS

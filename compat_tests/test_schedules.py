@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.facade import Client, counts, create_fifo_queue, receive, refusal
+from compat_tests.facade import Client, counts, receive
 
 DAY_MS = 86_400_000
 
@@ -56,21 +56,3 @@ def test_entries_of_a_batch_have_times_of_their_own(sqs: Client, url: str) -> No
     )
     assert [message["Body"] for message in receive(sqs, url)] == ["past"]
     assert counts(sqs, url) == (0, 1, 1)
-
-
-def test_what_cannot_be_scheduled_is_refused(
-    sqs: Client, url: str, make_queue: Callable[..., str], fresh_name: Callable[[], str]
-) -> None:
-    plain, given = make_queue(), {"MessageBody": "x", "MessageAttributes": at(DAY_MS)}
-
-    for members in (
-        {"QueueUrl": plain, **given},
-        {"QueueUrl": url, "DelaySeconds": 5, **given},
-        {"QueueUrl": url, **given, "MessageAttributes": at(400 * DAY_MS)},
-    ):
-        error = refusal(sqs, "SendMessage", **members)
-        assert error.code == "InvalidParameterValue"
-    ordered = create_fifo_queue(sqs, fresh_name())
-    error = refusal(sqs, "TagQueue", QueueUrl=ordered, Tags={"holdfast:deliver-at": "on"})
-    assert error.code == "InvalidParameterValue"
-    assert counts(sqs, url) == (0, 0, 0)

@@ -64,9 +64,3 @@ def test_archive_without_an_archive_is_refused(
         )
     given = {"QueueName": "refused", "tags": {"holdfast:expired": "archive"}}
     assert refusal(sqs, "CreateQueue", **given).code == "InvalidParameterValue"
-
-
-def test_the_attribute_needs_a_tag(sqs: Client, queue: str) -> None:
-    given = {"MessageBody": "x", "MessageAttributes": ttl(5)}
-
-    assert refusal(sqs, "SendMessage", QueueUrl=queue, **given).code == "InvalidParameterValue"

@@ -27,41 +27,6 @@ def loaded(queue: str, current: Client) -> str:
     return queue
 
 
-def test_older_handle_changes_visibility(sqs: Client, loaded: str) -> None:
-    (first,) = receive(sqs, loaded, VisibilityTimeout=0)
-    receive(sqs, loaded)
-
-    change(sqs, loaded, first["ReceiptHandle"], 0)
-
-    assert len(receive(sqs, loaded)) == 1
-
-
-def test_change_after_delete_is_refused(sqs: Client, loaded: str) -> None:
-    (first,) = receive(sqs, loaded)
-    handle = first["ReceiptHandle"]
-    delete(sqs, loaded, handle)
-
-    members = {"QueueUrl": loaded, "ReceiptHandle": handle, "VisibilityTimeout": 0}
-    error = refusal(sqs, "ChangeMessageVisibility", **members)
-
-    assert error.code == "InvalidParameterValue"
-    assert error.message == (
-        f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist or "
-        "is not available for visibility timeout change."
-    )
-
-
-def test_total_beyond_twelve_hours_is_refused(sqs: Client, loaded: str) -> None:
-    (first,) = receive(sqs, loaded)
-    members = {"QueueUrl": loaded, "ReceiptHandle": first["ReceiptHandle"]}
-
-    error = refusal(sqs, "ChangeMessageVisibility", **members, VisibilityTimeout=43200)
-    sqs.call("ChangeMessageVisibility", **members, VisibilityTimeout=43000)
-
-    assert error.code == "InvalidParameterValue"
-    assert "beyond the limit [43200 seconds]" in error.message
-
-
 # -- delete ----------------------------------------------------------------------------------------
 
 
