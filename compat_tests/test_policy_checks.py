@@ -1,5 +1,5 @@
-"""What a service checks of policies beyond their tags, and what goes along with a redrive. That
-each policy holds is told in `test_policies.py`."""
+"""Policies that a service checks beyond their tags, and a priority that a redrive keeps. That each
+policy holds is told in `test_policies.py`."""
 
 from __future__ import annotations
 
