@@ -152,6 +152,8 @@ _BY_QUEUE: dict[str, Members] = {
     "TagQueue": {"Tags": {"a": "b"}},
     "UntagQueue": {"TagKeys": ["a"]},
     "ListDeadLetterSourceQueues": {},
+    "AddPermission": {"Label": "l", "AWSAccountIds": ["1" * 12], "Actions": ["SendMessage"]},
+    "RemovePermission": {"Label": "l"},
 }
 
 
