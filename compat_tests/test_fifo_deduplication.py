@@ -16,13 +16,12 @@ from compat_tests.facade import (
     bodies,
     counts,
     create_fifo_queue,
+    delete,
     receive,
     receive_count,
     send_to_group,
 )
-from compat_tests.test_queues import DEFAULTS, attributes
 from compat_tests.test_send import string
-from compat_tests.test_visibility import delete
 
 Names = Callable[[], str]
 
@@ -121,23 +120,6 @@ def test_explicit_id_that_equals_a_content_is_a_duplicate(sqs: Client, make_fifo
     again = send(sqs, url, "g", "y", hashlib.sha256(b"x").hexdigest())
 
     assert again[0] == first["MessageId"]
-
-
-# -- attributes of the queue -----------------------------------------------------------------------
-
-
-def test_fresh_fifo_queue_has_exactly_the_attributes_of_aws(sqs: Client, fifo: str) -> None:
-    found = attributes(sqs, fifo)
-
-    for name in ("CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"):
-        del found[name]
-    assert found == {
-        **DEFAULTS,
-        "ContentBasedDeduplication": "false",
-        "DeduplicationScope": "queue",
-        "FifoQueue": "true",
-        "FifoThroughputLimit": "perQueue",
-    }
 
 
 # -- beyond one queue and one process --------------------------------------------------------------

@@ -127,26 +127,6 @@ def test_fresh_queue_has_exactly_the_attributes_of_aws(sqs: Client, queue: str) 
     assert before <= int(created) <= int(modified) <= before + 120
 
 
-# -- tags ------------------------------------------------------------------------------------------
-
-
-def test_tags_merge_overwrite_and_go(sqs: Client, fresh_name: Names) -> None:
-    create = {"QueueName": fresh_name(), "tags": {"team": "a", "Team": "b"}}
-    url = sqs.call("CreateQueue", **create)["QueueUrl"]
-    assert sqs.call("ListQueueTags", QueueUrl=url)["Tags"] == {"team": "a", "Team": "b"}
-
-    assert sqs.call("TagQueue", QueueUrl=url, Tags={"team": "c", "empty": ""}) == {}
-
-    assert sqs.call("ListQueueTags", QueueUrl=url)["Tags"] == {
-        "team": "c",
-        "Team": "b",
-        "empty": "",
-    }
-    keys = ["team", "Team", "empty", "unknown"]
-    assert sqs.call("UntagQueue", QueueUrl=url, TagKeys=keys) == {}
-    assert "Tags" not in sqs.call("ListQueueTags", QueueUrl=url)
-
-
 # -- purge and delete ------------------------------------------------------------------------------
 
 
