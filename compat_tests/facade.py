@@ -84,6 +84,11 @@ def receive(client: Client, url: str, count: int = 10, /, **members: Any) -> lis
     return list(answer.get("Messages", []))
 
 
+def delete(client: Client, url: str, handle: str) -> None:
+    """Delete a message."""
+    assert client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handle) == {}
+
+
 def receive_count(
     client: Client, url: str, count: int, *, within: float = PATIENCE_S, **members: Any
 ) -> list[Members]:

@@ -209,16 +209,6 @@ def test_refusals_have_cloudwatchs_codes(
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
-def test_a_wrong_secret_is_refused(endpoint: str, credentials: Credentials) -> None:
-    other = client_of(endpoint, credentials._replace(secret_access_key="x" * 40))
-
-    with pytest.raises(ClientError) as refused:
-        other.list_metrics()
-
-    assert refused.value.response["Error"]["Code"] == "SignatureDoesNotMatch"
-    other.close()
-
-
 def test_keda_finds_the_value_to_scale_by(
     cloudwatch: Any, current: Boto3Client, queue: str
 ) -> None:

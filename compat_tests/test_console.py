@@ -11,7 +11,6 @@ import pytest
 from compat_tests.chromium import Kept, Tab, expect
 from compat_tests.console_world import (
     LASTING,
-    SENT,
     XSS,
     Held,
     count,
@@ -100,39 +99,6 @@ def test_the_first_page_is_small_and_asks_this_service_only(
     assert all(request.url.startswith(opened.url) for request in tab.requests)
 
 
-def test_a_purge_needs_the_name(browser: Any, opened: NodeProcess) -> None:
-    client = sqs(opened)
-    client.create_queue(QueueName="purged")
-    client.send_message(QueueUrl="purged", MessageBody="x")
-    tab = tab_of(browser, opened, "/queues/purged")
-    tab.press("Purge")
-    dialog = tab.page.get_by_role("dialog")
-    confirm = dialog.get_by_role("button", name="Purge")
-    dialog.get_by_role("textbox").fill("purge")
-    expect(confirm).to_be_disabled()
-    assert count(client, "purged") == 1
-    dialog.get_by_role("textbox").fill("purged")
-    confirm.click()
-    tab.see("purged is purged.")
-
-    assert count(client, "purged") == 0
-
-
-def test_a_message_is_sent(browser: Any, opened: NodeProcess) -> None:
-    client = sqs(opened)
-    client.create_queue(QueueName="target")
-    tab = tab_of(browser, opened, "/queues/target/send")
-    tab.fill("Body", "from the console's page")
-    tab.page.get_by_text("As a command").click()
-    command = tab.page.locator("details pre")
-    expect(command).to_contain_text("'from the console'\\''s page'")
-    tab.press("Send")
-    tab.see(SENT)
-
-    received = client.receive_message(QueueUrl="target")["Messages"]
-    assert [message["Body"] for message in received] == ["from the console's page"]
-
-
 # -- messages --------------------------------------------------------------------------------------
 
 
@@ -210,22 +176,6 @@ def test_messages_are_searched_and_one_has_an_address_of_its_own(
     )  # one of the source, and this
 
 
-def test_selected_messages_are_deleted(browser: Any, opened: NodeProcess) -> None:
-    client = sqs(opened)
-    make_dead_letters(client, "picked", "a", "b", "c")
-    tab = tab_of(browser, opened, "/queues/picked-dead/messages")
-    tab.page.locator("tbody input").nth(1).check()
-    tab.see("1 selected")
-    tab.press("Delete")
-    tab.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    tab.see("1 deleted.")
-
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    told = client.get_queue_attributes(QueueUrl="picked-dead", AttributeNames=names)["Attributes"]
-    assert [told[name] for name in names] == ["2", "1"], "it can be undone for a minute"
-    assert tab.faults == []
-
-
 def test_a_message_is_edited_and_resent_in_place_of_the_original(
     browser: Any, opened: NodeProcess
 ) -> None:
@@ -289,19 +239,3 @@ def test_the_focus_and_open_details_stay_while_a_screen_reads_again(
 
     expect(tab.page.locator("details.command[open]")).to_have_count(1)
     expect(tab.page.locator(":focus")).to_have_js_property("tagName", "SUMMARY")
-
-
-def test_a_redrive_of_the_command_line_is_cancelled_in_the_console(
-    browser: Any, opened: NodeProcess
-) -> None:
-    client = sqs(opened)
-    make_dead_letters(client, "slow", *LASTING)
-    arn = "arn:aws:sqs:us-east-1:000000000000:slow-dead"
-    start_slowly(client, "slow")
-    tab = tab_of(browser, opened, "/queues/slow-dead/redrive")
-    tab.page.get_by_role("progressbar").wait_for()
-    tab.press("Cancel")
-    tab.page.get_by_role("region", name="Latest redrives").get_by_text("cancelled").wait_for()
-
-    (task,) = client.list_message_move_tasks(SourceArn=arn)["Results"]
-    assert task["Status"] == "CANCELLED"

@@ -145,7 +145,7 @@ def test_a_new_message_has_attributes_and_its_json_is_checked(
     tab.fill("Value, of a binary one base64", "shop's")
     tab.page.get_by_text("As a command").click()
     shown = tab.page.locator("details pre")
-    expect(shown).to_contain_text('"tenant":{"DataType":"String","StringValue":"shop')
+    expect(shown).to_contain_text('"tenant":{"DataType":"String","StringValue":"shop\'\\\'\'s')
     tab.press("Send")
     tab.see(SENT)
 

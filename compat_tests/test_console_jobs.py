@@ -250,24 +250,6 @@ def test_a_purge_of_the_wrong_queue_is_undone(
     assert operator.tab.faults == []
 
 
-def test_a_purge_is_undone_on_the_page_of_the_queue(
-    browser: Any, opened: NodeProcess, slow: bool
-) -> None:
-    client, name = sqs(opened), name_for("emptied", slow)
-    for each in (name, f"{name}-other"):
-        client.create_queue(QueueName=each)
-        client.send_message(QueueUrl=each, MessageBody="kept")
-        client.purge_queue(QueueUrl=each)
-    operator = Operator(tab_of(browser, opened, f"/queues/{name}"), slow=slow)
-    operator.click("Undo the purge")
-    operator.tab.see(f"The messages are back in {name}.")
-
-    assert operator.done == 1
-    assert operator.posted() == ["deleted-queues/restore"]
-    assert (count(client, name), count(client, f"{name}-other")) == (1, 0)
-    assert operator.tab.faults == []
-
-
 def test_a_queue_is_created_with_its_dead_letter_queue(
     browser: Any, opened: NodeProcess, slow: bool
 ) -> None:

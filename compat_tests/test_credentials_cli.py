@@ -47,39 +47,6 @@ def test_added_key_works_and_disabled_key_stops(node: NodeProcess) -> None:
     assert status(node, node.credentials) == 200
 
 
-def test_rotated_key_gives_a_new_one(node: NodeProcess) -> None:
-    region = node.credentials.region
-    key = printed_key(credentials_command(node, "add"), region)
-
-    new = printed_key(credentials_command(node, "rotate", key.access_key_id), region)
-
-    assert new.secret_access_key != key.secret_access_key
-    eventually(takes_effect(node, new, 200))
-
-
-def test_wrong_use_is_one_line_and_status_2(node: NodeProcess) -> None:
-    for arguments in (("credentials", "--data", f"{node.data}/missing", "list"), ("frobnicate",)):
-        done = run_command(*arguments)
-
-        assert (done.returncode, done.stdout) == (2, ""), arguments
-        assert len(done.stderr.strip().splitlines()) == 1, arguments
-
-
-def test_version_is_one_line() -> None:
-    done = run_command("version")
-
-    assert done.returncode == 0
-    assert re.search(r"\d+\.\d+\.\d+", done.stdout)
-
-
-def test_second_service_on_the_same_folder_is_refused(node: NodeProcess) -> None:
-    done = run_command("serve", "--port", "0", "--data", str(node.data))
-
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
-    assert status(node, node.credentials) == 200
-
-
 def test_output_that_a_disk_does_not_take_is_one_line_and_status_3() -> None:
     with open("/dev/full", "w") as full:
         done = run_command("example-config", output=full)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from compat_tests.facade import Client, Members, receive, receive_count, refusal
+from compat_tests.facade import Client, Members, receive, receive_count
 from compat_tests.test_send import TRACE, string
 
 MakeQueue = Callable[..., str]
@@ -47,34 +47,3 @@ def test_dead_letter_keeps_what_the_message_was(
     assert found["DeadLetterQueueSourceArn"] == arn(sqs, source)
     assert found["AWSTraceHeader"] == TRACE
     assert found["SentTimestamp"] == before["Attributes"]["SentTimestamp"]
-
-
-def test_source_queues_are_listed(sqs: Client, queue: str, make_queue: MakeQueue) -> None:
-    assert sqs.call("ListDeadLetterSourceQueues", QueueUrl=queue).get("queueUrls", []) == []
-    policy = redrive(arn(sqs, queue))
-    sources = sorted(make_queue(RedrivePolicy=policy) for _ in range(3))
-
-    answer = sqs.call("ListDeadLetterSourceQueues", QueueUrl=queue)
-    page = sqs.call("ListDeadLetterSourceQueues", QueueUrl=queue, MaxResults=2)
-    rest = sqs.call(
-        "ListDeadLetterSourceQueues", QueueUrl=queue, MaxResults=2, NextToken=page["NextToken"]
-    )
-
-    assert sorted(answer["queueUrls"]) == sources
-    assert "NextToken" not in answer
-    assert sorted(page["queueUrls"] + rest["queueUrls"]) == sources
-    assert "NextToken" not in rest
-
-
-def test_incomplete_policies_are_refused(sqs: Client, queue: str) -> None:
-    target = arn(sqs, queue)
-    for policy in (
-        {"maxReceiveCount": 1},
-        {"deadLetterTargetArn": target},
-        {"deadLetterTargetArn": target, "maxReceiveCount": "many"},
-    ):
-        given = {"RedrivePolicy": json.dumps(policy)}
-
-        error = refusal(sqs, "SetQueueAttributes", QueueUrl=queue, Attributes=given)
-
-        assert error.code == "InvalidParameterValue"

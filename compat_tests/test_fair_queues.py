@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
-from compat_tests.facade import Client, counts, receive, receive_count, refusal, send_to_group
+from compat_tests.facade import Client, counts, receive, receive_count, send_to_group
 from compat_tests.test_dead_letter import arn, redrive
 
 MakeQueue = Callable[..., str]
-
-GROUP_RULE = (
-    "Value {} for parameter MessageGroupId is invalid. Reason: MessageGroupId can only include "
-    "alphanumeric and punctuation characters. 1 to 128 in length."
-)
-
 
 # -- groups on standard queues ---------------------------------------------------------------------
 
@@ -33,37 +25,11 @@ def test_group_is_kept_and_shown_without_sequence_number(sqs: Client, queue: str
         assert not {"SequenceNumber", "MessageDeduplicationId"} & set(message["Attributes"])
 
 
-def test_message_without_group_shows_none(sqs: Client, queue: str) -> None:
-    send_to_group(sqs, queue, "tenant", "x")
-    sqs.call("SendMessage", QueueUrl=queue, MessageBody="y")
-
-    got = receive_count(sqs, queue, 2, AttributeNames=["All"])
-
-    assert [message["Attributes"].get("MessageGroupId") for message in got] == ["tenant", None]
-
-
 def test_same_body_and_group_is_no_duplicate(sqs: Client, queue: str) -> None:
     first, second = (send_to_group(sqs, queue, "tenant", "x") for _ in range(2))
 
     assert first["MessageId"] != second["MessageId"]
     assert counts(sqs, queue) == (2, 0, 0)
-
-
-@pytest.mark.parametrize("group", ["", "g" * 129, "a b", "ü"])
-def test_group_is_refused(sqs: Client, queue: str, group: str) -> None:
-    error = refusal(sqs, "SendMessage", QueueUrl=queue, MessageBody="x", MessageGroupId=group)
-
-    assert (error.code, error.status) == ("InvalidParameterValue", 400)
-    assert error.message == GROUP_RULE.format(group)
-
-
-def test_deduplication_id_is_refused(sqs: Client, queue: str) -> None:
-    members = {"MessageGroupId": "g", "MessageDeduplicationId": "d"}
-
-    error = refusal(sqs, "SendMessage", QueueUrl=queue, MessageBody="x", **members)
-
-    assert error.code == "InvalidParameterValue"
-    assert "MessageDeduplicationId" in error.message
 
 
 def test_group_goes_along_to_the_dead_letter_queue(

@@ -9,33 +9,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-import pytest
-
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import MakeFifo, NodeFactory
 from compat_tests.facade import (
     Client,
-    ClientError,
     bodies,
     counts,
     create_fifo_queue,
+    delete,
     receive,
     receive_count,
-    refusal,
     send_to_group,
 )
-from compat_tests.test_queues import DEFAULTS, attributes
 from compat_tests.test_send import string
-from compat_tests.test_visibility import delete
 
 Names = Callable[[], str]
 
 BY_GROUP = {"DeduplicationScope": "messageGroup"}
 BY_CONTENT = {"ContentBasedDeduplication": "true"}
-NO_ID = (
-    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
-    "provided explicitly"
-)
 
 
 def send(client: Client, url: str, group: str, body: str, identity: str) -> tuple[str, int]:
@@ -94,14 +85,6 @@ def test_identical_ids_are_no_duplicates_in_another_queue(sqs: Client, make_fifo
     assert counts(sqs, one) == counts(sqs, other) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("identity", ["d" * 128, "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"])
-def test_id_is_accepted(sqs: Client, fifo: str, identity: str) -> None:
-    send(sqs, fifo, "g", "x", identity)
-
-    (got,) = receive(sqs, fifo, AttributeNames=["MessageDeduplicationId"])
-    assert got["Attributes"] == {"MessageDeduplicationId": identity}
-
-
 def test_queue_made_again_knows_no_ids(sqs: Client, fifo: str) -> None:
     first = send(sqs, fifo, "g", "x", "d")
     sqs.call("DeleteQueue", QueueUrl=fifo)
@@ -111,26 +94,6 @@ def test_queue_made_again_knows_no_ids(sqs: Client, fifo: str) -> None:
     assert send(sqs, fifo, "g", "y", "d")[0] != first[0]
 
     assert bodies(receive_count(sqs, fifo, 1)) == "y"
-
-
-# -- scope -----------------------------------------------------------------------------------------
-
-
-def test_scope_message_group_with_content(sqs: Client, make_fifo: MakeFifo) -> None:
-    url = make_fifo(**BY_GROUP, **BY_CONTENT)
-
-    for group in ("a", "b", "a", "b"):
-        send_to_group(sqs, url, group, "x")
-
-    assert counts(sqs, url) == (2, 0, 0)
-
-
-def test_scope_message_group_needs_no_throughput_limit(sqs: Client, make_fifo: MakeFifo) -> None:
-    url = make_fifo(**BY_GROUP)
-
-    found = attributes(sqs, url, "DeduplicationScope", "FifoThroughputLimit")
-
-    assert found == {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perQueue"}
 
 
 # -- by content ------------------------------------------------------------------------------------
@@ -157,99 +120,6 @@ def test_explicit_id_that_equals_a_content_is_a_duplicate(sqs: Client, make_fifo
     again = send(sqs, url, "g", "y", hashlib.sha256(b"x").hexdigest())
 
     assert again[0] == first["MessageId"]
-
-
-def test_content_based_deduplication_is_switched_by_set_attributes(sqs: Client, fifo: str) -> None:
-    members = {"QueueUrl": fifo, "MessageBody": "x", "MessageGroupId": "g"}
-    assert refusal(sqs, "SendMessage", **members).message == NO_ID
-
-    sqs.call("SetQueueAttributes", QueueUrl=fifo, Attributes=BY_CONTENT)
-    first = sqs.call("SendMessage", **members)
-    again = sqs.call("SendMessage", **members)
-    off = {"ContentBasedDeduplication": "false"}
-    sqs.call("SetQueueAttributes", QueueUrl=fifo, Attributes=off)
-
-    assert again["MessageId"] == first["MessageId"]
-    error = refusal(sqs, "SendMessage", **members)
-    assert (error.code, error.message) == ("InvalidParameterValue", NO_ID)
-    assert counts(sqs, fifo) == (1, 0, 0)
-
-
-# -- attributes of the queue -----------------------------------------------------------------------
-
-
-def test_fresh_fifo_queue_has_exactly_the_attributes_of_aws(sqs: Client, fifo: str) -> None:
-    found = attributes(sqs, fifo)
-
-    for name in ("CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"):
-        del found[name]
-    assert found == {
-        **DEFAULTS,
-        "ContentBasedDeduplication": "false",
-        "DeduplicationScope": "queue",
-        "FifoQueue": "true",
-        "FifoThroughputLimit": "perQueue",
-    }
-
-
-def test_fifo_attributes_come_back(sqs: Client, fifo: str) -> None:
-    given = {
-        "ContentBasedDeduplication": "true",
-        "DeduplicationScope": "messageGroup",
-        "FifoThroughputLimit": "perMessageGroupId",
-    }
-
-    sqs.call("SetQueueAttributes", QueueUrl=fifo, Attributes=given)
-
-    assert attributes(sqs, fifo, *given) == given
-
-
-def test_queue_type_does_not_change(sqs: Client, fifo: str) -> None:
-    members = {"QueueUrl": fifo, "Attributes": {"FifoQueue": "true"}}
-    assert sqs.call("SetQueueAttributes", **members) == {}
-
-    error = refusal(sqs, "SetQueueAttributes", QueueUrl=fifo, Attributes={"FifoQueue": "false"})
-
-    assert error.code == "InvalidAttributeValue"
-    assert error.message == (
-        "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported."
-    )
-
-
-@pytest.mark.parametrize("attribute", ["DeduplicationScope", "FifoThroughputLimit"])
-def test_unknown_choice_is_refused(sqs: Client, fifo: str, attribute: str) -> None:
-    error = refusal(sqs, "SetQueueAttributes", QueueUrl=fifo, Attributes={attribute: "galaxy"})
-
-    assert error.code == "InvalidAttributeValue"
-
-
-def test_name_and_type_go_together(sqs: Client, fresh_name: Names) -> None:
-    name = fresh_name()
-
-    suffix_only = refusal(sqs, "CreateQueue", QueueName=f"{name}.fifo")
-    type_only = refusal(sqs, "CreateQueue", QueueName=name, Attributes={"FifoQueue": "true"})
-    long = refusal(
-        sqs, "CreateQueue", QueueName="a" * 76 + ".fifo", Attributes={"FifoQueue": "true"}
-    )
-
-    codes = [error.code for error in (suffix_only, type_only, long)]
-    assert codes == ["InvalidParameterValue"] * 3, "the suffix counts to the 80 characters"
-
-
-def test_create_compares_fifo_attributes(sqs: Client, fresh_name: Names) -> None:
-    name = fresh_name()
-    url = create_fifo_queue(sqs, name)
-    assert create_fifo_queue(sqs, name) == url
-    assert create_fifo_queue(sqs, name, ContentBasedDeduplication="false") == url
-
-    with pytest.raises(ClientError) as refused:
-        create_fifo_queue(sqs, name, ContentBasedDeduplication="true")
-
-    assert refused.value.code == "QueueAlreadyExists"
-    assert refused.value.message == (
-        "A queue already exists with the same name and a different value for attribute "
-        "ContentBasedDeduplication"
-    )
 
 
 # -- beyond one queue and one process --------------------------------------------------------------

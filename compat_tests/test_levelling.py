@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError as BotocoreError
 
 from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.facade import Client, Credentials, counts, receive, refusal
+from compat_tests.facade import Client, Credentials, receive, refusal
 from compat_tests.node_process import NodeProcess
 
 
@@ -19,22 +19,6 @@ def _tag(sqs: Client, url: str, **tags: str) -> str:
     named = {f"holdfast:{key.replace('_', '-')}": value for key, value in tags.items()}
     sqs.call("TagQueue", QueueUrl=url, Tags=named)
     return url
-
-
-def test_consumers_have_as_many_messages_as_the_tag_says(
-    sqs: Client, make_queue: Callable[..., str]
-) -> None:
-    url = _tag(sqs, make_queue(), max_in_flight="2")
-    for body in "abc":
-        sqs.call("SendMessage", QueueUrl=url, MessageBody=body)
-
-    first = receive(sqs, url) + receive(sqs, url)
-    assert len(first) == 2
-    assert receive(sqs, url) == []
-    sqs.call("DeleteMessage", QueueUrl=url, ReceiptHandle=first[0]["ReceiptHandle"])
-
-    assert len(receive(sqs, url)) == 1
-    assert counts(sqs, url) == (0, 2, 0)
 
 
 def _counted(node: NodeProcess, url: str, name: str) -> str:
@@ -80,16 +64,6 @@ def test_a_limited_receive_is_counted_apart(
     assert _counted(node, url, "empty_receives") == "2.0"
 
 
-def test_a_rate_is_kept_over_a_long_poll(sqs: Client, make_queue: Callable[..., str]) -> None:
-    url = _tag(sqs, make_queue(), receive_rate="10")
-    for body in "abc":
-        sqs.call("SendMessage", QueueUrl=url, MessageBody=body)
-
-    found = [receive(sqs, url, 10, WaitTimeSeconds=5) for _ in range(3)]
-
-    assert [len(each) for each in found] == [1, 1, 1]
-
-
 def test_sends_above_the_depth_are_refused_with_a_status_that_sdks_repeat(
     sqs: Client, make_queue: Callable[..., str]
 ) -> None:
@@ -128,15 +102,3 @@ def test_boto3_repeats_a_throttled_send_in_each_of_its_modes(
         client.send_message(QueueUrl=url, MessageBody="b")
 
     assert caught.value.response["ResponseMetadata"]["RetryAttempts"] == 1
-
-
-def test_a_queue_with_deletion_protection_is_not_deleted(
-    sqs: Client, make_queue: Callable[..., str]
-) -> None:
-    url = _tag(sqs, make_queue(), deletion_protection="on")
-
-    error = refusal(sqs, "DeleteQueue", QueueUrl=url)
-
-    assert error.code == "AccessDenied"
-    sqs.call("UntagQueue", QueueUrl=url, TagKeys=["holdfast:deletion-protection"])
-    sqs.call("DeleteQueue", QueueUrl=url)

@@ -136,42 +136,6 @@ def test_moved_message_is_a_new_one(sqs: Client, queue: str, source: str) -> Non
     assert "DeadLetterQueueSourceArn" not in found
 
 
-def test_named_destination_gets_all(
-    sqs: Client, queue: str, source: str, make_queue: MakeQueue
-) -> None:
-    destination = make_queue()
-    let_die(sqs, source, queue, 2)
-    send_numbered(sqs, queue, 1, "sent-directly-")
-
-    start(sqs, queue, DestinationArn=arn(sqs, destination), MaxNumberOfMessagesPerSecond=500)
-    task = ended(sqs, queue)
-
-    assert set(task) == SHOWN_ALWAYS | {"DestinationArn", "MaxNumberOfMessagesPerSecond"}
-    assert task["Status"] == "COMPLETED"
-    assert task["DestinationArn"] == arn(sqs, destination)
-    assert task["MaxNumberOfMessagesPerSecond"] == 500
-    got = receive_count(sqs, destination, 3)
-    assert sorted(message["Body"] for message in got) == ["0", "1", "sent-directly-0"]
-    assert counts(sqs, source) == counts(sqs, queue) == (0, 0, 0)
-
-
-def test_messages_in_flight_are_left_alone(
-    sqs: Client, queue: str, source: str, make_queue: MakeQueue
-) -> None:
-    destination = make_queue()
-    let_die(sqs, source, queue, 3)
-    (held,) = receive(sqs, queue, 1)
-
-    start(sqs, queue, DestinationArn=arn(sqs, destination))
-    task = ended(sqs, queue)
-
-    assert (task["Status"], task["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 2)
-    assert counts(sqs, queue) == (0, 1, 0)
-    assert counts(sqs, destination) == (2, 0, 0)
-    sqs.call("DeleteMessage", QueueUrl=queue, ReceiptHandle=held["ReceiptHandle"])
-    assert counts(sqs, queue) == (0, 0, 0)
-
-
 def test_moved_message_wakes_a_poll_and_may_die_again(sqs: Client, queue: str, source: str) -> None:
     let_die(sqs, source, queue, 1)
     start(sqs, queue)
@@ -283,38 +247,6 @@ def test_cancelled_task_leaves_the_rest(current: Client, queue: str, source: str
     assert counts(current, source) == (8, 0, 0)
 
 
-@pytest.mark.slow
-def test_task_fails_when_its_destination_is_deleted(
-    current: Client, queue: str, source: str, make_queue: MakeQueue
-) -> None:
-    destination = make_queue()
-    let_die(current, source, queue, 8)
-    target = arn(current, destination)
-    start(current, queue, DestinationArn=target, MaxNumberOfMessagesPerSecond=1)
-    eventually(lambda: moved(current, queue) >= 1)
-
-    current.call("DeleteQueue", QueueUrl=destination)
-    task = ended(current, queue)
-
-    assert task["Status"] == "FAILED"
-    assert task["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"
-    given = {"DestinationArn", "MaxNumberOfMessagesPerSecond"}
-    assert set(task) == SHOWN_ALWAYS | given | {"FailureReason"}
-    assert counts(current, queue) == (8 - task["ApproximateNumberOfMessagesMoved"], 0, 0)
-
-
-def test_message_without_a_source_fails_the_task(sqs: Client, queue: str, source: str) -> None:
-    send_numbered(sqs, queue, 1)
-    let_die(sqs, source, queue, 5)
-    start(sqs, queue)
-    task = ended(sqs, queue)
-
-    assert (task["Status"], task["FailureReason"]) == ("FAILED", "CouldNotDetermineMessageSource")
-    assert set(task) == SHOWN_ALWAYS | {"FailureReason"}
-    assert (moved(sqs, queue), task["ApproximateNumberOfMessagesToMove"]) == (5, 6)
-    assert (counts(sqs, queue), counts(sqs, source)) == ((1, 0, 0), (5, 0, 0))
-
-
 # -- refusals --------------------------------------------------------------------------------------
 
 
@@ -356,16 +288,6 @@ def test_destination_of_the_other_type_is_refused(
 
     assert source
     assert error.status == 400
-
-
-@pytest.mark.parametrize("rate", [0, -1, 501])
-def test_rate_is_refused(sqs: Client, queue: str, source: str, rate: int) -> None:
-    members = {"SourceArn": arn(sqs, queue), "MaxNumberOfMessagesPerSecond": rate}
-
-    error = refusal(sqs, "StartMessageMoveTask", **members)
-
-    assert source, "it makes the queue a dead-letter queue"
-    assert (error.code, error.status) == ("InvalidParameterValue", 400)
 
 
 @pytest.mark.parametrize("handle", ["foobar", "e30=", "%%%"])

@@ -1,4 +1,4 @@
-"""AddPermission and RemovePermission: the resulting policy, and refusals."""
+"""AddPermission and RemovePermission: the resulting policy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from compat_tests.clients.raw import RawClient
-from compat_tests.facade import Client, refusal
+from compat_tests.facade import Client
 from compat_tests.test_dead_letter import arn
 from compat_tests.test_queues import attributes
 
 MakeQueue = Callable[..., str]
 
-ONE, OTHER = "111111111111", "222222222222"
+ONE = "111111111111"
 
 
 def allow(client: Client, url: str, label: str, accounts: list[str], *actions: str) -> None:
@@ -63,37 +60,6 @@ def test_permissions_are_of_their_queue(sqs: Client, queue: str, make_queue: Mak
     assert policy(sqs, other)["Id"] == f"{arn(sqs, other)}/SQSDefaultPolicy"
     revoke(sqs, queue, "label")
     assert "Policy" in attributes(sqs, other)
-
-
-def test_answers_on_the_query_wire(raw: RawClient, queue: str) -> None:
-    added = raw.query(
-        "AddPermission",
-        QueueUrl=queue,
-        Label="label",
-        AWSAccountId__1=ONE,
-        AWSAccountId__2=OTHER,
-        ActionName__1="SendMessage",
-    )
-    removed = raw.query("RemovePermission", QueueUrl=queue, Label="label")
-
-    for answer, action in ((added, "AddPermission"), (removed, "RemovePermission")):
-        assert answer.status == 200
-        assert f"<{action}Response " in answer.text
-        assert f"{action}Result" not in answer.text
-
-
-# -- refusals --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("operation", ["AddPermission", "RemovePermission"])
-def test_missing_queue(sqs: Client, queue: str, operation: str) -> None:
-    members: dict[str, Any] = {"QueueUrl": queue + "-not", "Label": "label"}
-    if operation == "AddPermission":
-        members |= {"AWSAccountIds": [ONE], "Actions": ["SendMessage"]}
-
-    error = refusal(sqs, operation, **members)
-
-    assert error.code == "AWS.SimpleQueueService.NonExistentQueue"
 
 
 def test_a_policy_about_something_else_is_stored_and_shown(sqs: Client, queue: str) -> None:

@@ -12,8 +12,6 @@ from compat_tests.clients.raw import exchange
 from compat_tests.facade import Client, counts, receive, refusal
 
 Names = Callable[[], str]
-MakeQueue = Callable[..., str]
-
 DEFAULTS = {
     "ApproximateNumberOfMessages": "0",
     "ApproximateNumberOfMessagesDelayed": "0",
@@ -96,24 +94,6 @@ def test_an_owner_that_is_no_account_is_an_invalid_address(
     assert refused.message == f"The address {endpoint} is not valid for this endpoint."
 
 
-def test_bare_name_serves_as_queue_url(sqs: Client, queue: str) -> None:
-    name = queue.rsplit("/", 1)[1]
-
-    sqs.call("SendMessage", QueueUrl=name, MessageBody="by name")
-    sqs.call("SetQueueAttributes", QueueUrl=name, Attributes={"VisibilityTimeout": "9"})
-
-    assert attributes(sqs, name, "VisibilityTimeout") == {"VisibilityTimeout": "9"}
-    assert receive(sqs, queue)[0]["Body"] == "by name"
-
-
-def test_host_in_the_queue_url_does_not_matter(sqs: Client, queue: str) -> None:
-    elsewhere = "http://sqs.us-east-1.example.invalid:1" + urlsplit(queue).path
-
-    sent = sqs.call("SendMessage", QueueUrl=elsewhere, MessageBody="x")
-
-    assert receive(sqs, queue)[0]["MessageId"] == sent["MessageId"]
-
-
 # -- list ------------------------------------------------------------------------------------------
 
 
@@ -160,49 +140,6 @@ def test_fresh_queue_has_exactly_the_attributes_of_aws(sqs: Client, queue: str) 
     assert found == DEFAULTS
     assert arn.split(":")[:3] + arn.split(":")[4:] == ["arn", "aws", "sqs", account, name]
     assert before <= int(created) <= int(modified) <= before + 120
-
-
-def test_only_the_attributes_asked_for_come(sqs: Client, queue: str) -> None:
-    asked = attributes(sqs, queue, "VisibilityTimeout", "DelaySeconds", "Policy")
-
-    assert asked == {"VisibilityTimeout": "30", "DelaySeconds": "0"}
-    unset = sqs.call("GetQueueAttributes", QueueUrl=queue, AttributeNames=["Policy"])
-    assert "Attributes" not in unset
-    assert "Attributes" not in sqs.call("GetQueueAttributes", QueueUrl=queue)
-
-
-def test_set_attributes_come_back(sqs: Client, queue: str) -> None:
-    given = {
-        "DelaySeconds": "900",
-        "MaximumMessageSize": "1024",
-        "MessageRetentionPeriod": "60",
-        "ReceiveMessageWaitTimeSeconds": "20",
-        "VisibilityTimeout": "43200",
-    }
-
-    assert sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=given) == {}
-
-    assert attributes(sqs, queue, *given) == given
-
-
-# -- tags ------------------------------------------------------------------------------------------
-
-
-def test_tags_merge_overwrite_and_go(sqs: Client, fresh_name: Names) -> None:
-    create = {"QueueName": fresh_name(), "tags": {"team": "a", "Team": "b"}}
-    url = sqs.call("CreateQueue", **create)["QueueUrl"]
-    assert sqs.call("ListQueueTags", QueueUrl=url)["Tags"] == {"team": "a", "Team": "b"}
-
-    assert sqs.call("TagQueue", QueueUrl=url, Tags={"team": "c", "empty": ""}) == {}
-
-    assert sqs.call("ListQueueTags", QueueUrl=url)["Tags"] == {
-        "team": "c",
-        "Team": "b",
-        "empty": "",
-    }
-    keys = ["team", "Team", "empty", "unknown"]
-    assert sqs.call("UntagQueue", QueueUrl=url, TagKeys=keys) == {}
-    assert "Tags" not in sqs.call("ListQueueTags", QueueUrl=url)
 
 
 # -- purge and delete ------------------------------------------------------------------------------

@@ -85,17 +85,6 @@ def test_by_queue_lets_in_the_listed_ones_only(
     )
 
 
-def test_policy_comes_back_as_given(sqs: Client, queue: str) -> None:
-    assert "RedriveAllowPolicy" not in attributes(sqs, queue)
-    allowed = permission("byQueue", arn(sqs, queue) + "-source")
-
-    set_policy(sqs, queue, RedriveAllowPolicy=allowed)
-
-    found = attributes(sqs, queue, "RedriveAllowPolicy")
-    assert json.loads(found["RedriveAllowPolicy"]) == json.loads(allowed)
-    assert "RedriveAllowPolicy" in attributes(sqs, queue)
-
-
 def test_policy_that_denies_later_keeps_messages_in_their_source(
     sqs: Client, queue: str, make_queue: MakeQueue
 ) -> None:

@@ -17,12 +17,12 @@ from compat_tests.facade import (
     bodies,
     counts,
     create_fifo_queue,
+    delete,
     eventually,
     receive,
     send_in_order,
 )
 from compat_tests.test_dead_letter import arn, redrive
-from compat_tests.test_visibility import delete
 
 Names = Callable[[], str]
 MakeQueue = Callable[..., str]

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Client, receive, refusal
-
-MakeQueue = Callable[..., str]
 
 BODY_BYTES_MAX = 1048576
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
@@ -105,15 +101,6 @@ def test_body_comes_back_exactly(sqs: Client, queue: str, body: str) -> None:
     assert got["MD5OfBody"] == hashlib.md5(body.encode()).hexdigest()
 
 
-def test_group_id_is_accepted_on_standard_queues(sqs: Client, queue: str) -> None:
-    sent = sqs.call("SendMessage", QueueUrl=queue, MessageBody="x", MessageGroupId="tenant-1")
-    (got,) = receive(sqs, queue, AttributeNames=["All"])
-
-    assert "SequenceNumber" not in sent
-    assert got["Attributes"]["MessageGroupId"] == "tenant-1"
-    assert "SequenceNumber" not in got["Attributes"]
-
-
 # -- sizes -----------------------------------------------------------------------------------------
 
 
@@ -138,57 +125,7 @@ def test_largest_body_passes_the_form_encoding(sqs: Client, queue: str) -> None:
     assert receive(sqs, queue)[0]["Body"] == body
 
 
-def test_attributes_count_to_the_size(sqs: Client, make_queue: MakeQueue) -> None:
-    url = make_queue(MaximumMessageSize="1024")
-    attributes = {"k": string("x" * 9)}  # 1 + 6 + 9 bytes
-    fits = {"QueueUrl": url, "MessageAttributes": attributes, "MessageBody": "a" * (1024 - 16)}
-
-    sqs.call("SendMessage", **fits)
-    error = refusal(sqs, "SendMessage", **{**fits, "MessageBody": "a" * (1024 - 15)})
-
-    assert error.message.endswith("Message must be shorter than 1024 bytes.")
-
-
 # -- syntax of attributes --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["a", "with_-.dots", "n" * 256, "attr.1øßä"])
-def test_attribute_name_is_accepted(sqs: Client, queue: str, name: str) -> None:
-    sqs.call("SendMessage", QueueUrl=queue, MessageBody="x", MessageAttributes={name: string("v")})
-
-    (got,) = receive(sqs, queue, MessageAttributeNames=["All"])
-    assert list(got["MessageAttributes"]) == [name]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "aws.x",
-        "AWS.x",
-        "amazon.x",
-        "Amazon.x",
-        ".x",
-        "x.",
-        "x!",
-        'x"',
-        "x§",
-        "x(",
-        "x?",
-        "x×",
-        "n" * 257,
-    ],
-)
-def test_attribute_name_is_refused(current: Boto3Client, queue: str, name: str) -> None:
-    error = refusal(
-        current,
-        "SendMessage",
-        QueueUrl=queue,
-        MessageBody="x",
-        MessageAttributes={name: string("v")},
-    )
-
-    assert error.code == "InvalidParameterValue"
-    assert error.status == 400
 
 
 @pytest.mark.parametrize("data_type", ["String.x", "Number.float", "Binary.png"])
@@ -200,36 +137,3 @@ def test_data_type_may_have_a_suffix(sqs: Client, queue: str, data_type: str) ->
 
     (got,) = receive(sqs, queue, MessageAttributeNames=["All"])
     assert got["MessageAttributes"] == attributes
-
-
-@pytest.mark.parametrize(
-    "data_type",
-    [
-        "",
-        "Text",
-        "string",
-        "Number.",
-        "Number.x y",
-        "String. x",
-        "String.x ",
-        "Number." + "n" * 256,
-    ],
-)
-def test_data_type_is_refused(current: Boto3Client, queue: str, data_type: str) -> None:
-    members = {"QueueUrl": queue, "MessageBody": "x"}
-    attributes = {"k": string("1", data_type)}
-
-    error = refusal(current, "SendMessage", **members, MessageAttributes=attributes)
-
-    assert error.code == "InvalidParameterValue"
-
-
-@pytest.mark.parametrize("value", ["\x08", "a\x0bb"])
-def test_control_characters_in_attributes_are_refused(
-    current: Boto3Client, queue: str, value: str
-) -> None:
-    members = {"QueueUrl": queue, "MessageBody": "x"}
-
-    error = refusal(current, "SendMessage", **members, MessageAttributes={"k": string(value)})
-
-    assert error.code == "InvalidParameterValue"

@@ -31,7 +31,6 @@ from compat_tests.facade import (
 )
 from compat_tests.node_process import NodeProcess, run_command
 
-Transact = Callable[..., Any]
 _MESSAGES = 120
 _KILLS = 3
 _RETRIES = {"mode": "standard", "total_max_attempts": 20}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,37 +85,6 @@ def test_a_user_gets_in_by_a_policy_and_is_out_without(
     eventually(lambda: _outcome(node, key, url) == "InvalidClientTokenId")
 
 
-def test_who_labels_queues_cannot_lose_their_messages(
-    node: NodeProcess, url: str, tmp_path: Path
-) -> None:
-    _run(node, "users", "add", "lou")
-    sqs = connect(node.url, _key(node, _run(node, "credentials", "add", "--user", "lou")))
-    policy = tmp_path / "policy.json"
-
-    def allow(*actions: str) -> None:
-        policy.write_text(json.dumps({"Statement": [_ALLOW | {"Action": actions}]}))
-        _run(node, "users", "put-policy", "lou", "labels", str(policy))
-
-    allow("sqs:*")
-    protected, short = {"holdfast:deletion-protection": "on"}, {"holdfast:ttl": "60"}
-    sqs.tag_queue(QueueUrl=url, Tags={"team": "a"} | protected)
-    for refused in (
-        partial(sqs.tag_queue, QueueUrl=url, Tags=short),
-        partial(sqs.untag_queue, QueueUrl=url, TagKeys=[*protected]),
-        partial(sqs.create_queue, QueueName="short", tags=short),
-    ):
-        with pytest.raises(ClientError, match="AccessDenied"):
-            refused()
-    assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "a"} | protected
-
-    allow("sqs:*", "holdfast:SetLossyPolicy", "holdfast:LiftProtection")
-    check = ("policy", "check", "--user", "lou", "--queue", "users")
-    assert "decided by: labels" in _run(node, *check, "--action", "holdfast:SetLossyPolicy")
-    sqs.tag_queue(QueueUrl=url, Tags=short)
-    sqs.untag_queue(QueueUrl=url, TagKeys=["team", *protected, *short])
-    assert sqs.list_queue_tags(QueueUrl=url).get("Tags") is None
-
-
 def test_a_temporary_key_needs_its_token_and_ends(node: NodeProcess, url: str) -> None:
     key = _key(node, _run(node, "credentials", "session", "--duration", "1h"))
     assert _outcome(node, key, url) == "sent"
@@ -125,17 +93,6 @@ def test_a_temporary_key_needs_its_token_and_ends(node: NodeProcess, url: str) -
 
     short = _key(node, _run(node, "credentials", "session", "--duration", "1s"))
     eventually(lambda: _outcome(node, short, url) == "ExpiredToken")
-
-
-def test_an_account_lets_another_in_by_its_queues_policy(node: NodeProcess, url: str) -> None:
-    other = _key(node, _run(node, "credentials", "add", "--account", "222222222222"))
-    assert _outcome(node, other, url) == "AccessDenied"
-
-    connect(node.url, node.credentials).add_permission(
-        QueueUrl=url, Label="others", AWSAccountIds=["222222222222"], Actions=["SendMessage"]
-    )
-
-    assert _outcome(node, other, url) == "sent"
 
 
 def test_each_entry_of_a_transaction_needs_the_permission_of_its_action(

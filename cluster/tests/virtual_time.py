@@ -103,6 +103,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     _ready: deque[_Soon | _Later]
     _clock_resolution: float
+    _closed: bool
     _timer_cancelled_count: int
     _stopping: bool
     _check_closed: Callable[[], None]
@@ -123,7 +124,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        self._check_closed()
+        if self._closed:
+            self._check_closed()
         handle = _Soon(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -135,8 +137,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        self._check_closed()  # `call_at`, written out: nothing is called more often
-        when = self._now_s + delay
+        if self._closed:
+            self._check_closed()
+        when = self._now_s + delay  # `call_at`, written out: nothing is called more often
         handle = _Later(when, callback, args, self, context)
         heappush(self._timers, (when, handle))
         return handle
@@ -148,7 +151,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        self._check_closed()
+        if self._closed:
+            self._check_closed()
         handle = _Later(when, callback, args, self, context)
         heappush(self._timers, (when, handle))
         return handle

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import http.client
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -132,20 +130,6 @@ def exchange(method: str, url: str, headers: dict[str, str], body: bytes = b"") 
         return Answer(response.status, fields, response.read())
     finally:
         connection.close()
-
-
-def resigned(headers: dict[str, str], **changes: str) -> dict[str, str]:
-    """The same headers with changed parts of the Authorization value (`Signature`,
-    `Credential`)."""
-    value = headers["Authorization"]
-    for part, replacement in changes.items():
-        value = re.sub(rf"{part}=[^,]*", f"{part}={replacement}", value)
-    return {**headers, "Authorization": value}
-
-
-def amz_date(moment: datetime.datetime) -> str:
-    """The moment as `X-Amz-Date` writes it."""
-    return moment.strftime("%Y%m%dT%H%M%SZ")
 
 
 def _form(action: str | None, parameters: dict[str, str]) -> bytes:

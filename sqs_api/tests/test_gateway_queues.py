@@ -179,28 +179,6 @@ async def test_queue_is_found_by_the_path_of_its_url_alone(service: Service, url
 # -- actions ---------------------------------------------------------------------------------------
 
 
-async def test_queues_are_listed_by_page_and_prefix(service: Service) -> None:
-    names = [f"{letter}{number}" for letter in "ab" for number in range(5)]
-    for name in reversed(names):
-        await service.make_queue(name)
-
-    listed: list[str] = []
-    more: dict[str, str] = {}
-    pages = 0
-    while pages < 10:
-        page = await service.call("ListQueues", MaxResults=3, **more)
-        listed += [url.rsplit("/", 1)[1] for url in page["QueueUrls"]]
-        pages += 1
-        if "NextToken" not in page:
-            break
-        more = {"NextToken": page["NextToken"]}
-
-    assert (listed, pages) == (names, 4)
-    prefixed = await service.call("ListQueues", QueueNamePrefix="b")
-    assert len(prefixed["QueueUrls"]) == 5
-    assert await service.call("ListQueues", QueueNamePrefix="c") == {}
-
-
 @pytest.mark.parametrize("token", ["x", "%%%", "é", "////", "gA==", " "])
 async def test_bad_token_is_refused(service: Service, token: str) -> None:
     answer = await service.ask(json_request("ListQueues", MaxResults=1, NextToken=token))
@@ -209,24 +187,6 @@ async def test_bad_token_is_refused(service: Service, token: str) -> None:
         400,
         "InvalidParameterValue;Sender",
     )
-
-
-async def test_attributes_count_messages(service: Service) -> None:
-    url = await service.make_queue()
-    for delay_seconds in (0, 0, 0, 900, 900):
-        body = {"MessageBody": "x", "DelaySeconds": delay_seconds}
-        await service.call("SendMessage", QueueUrl=url, **body)
-    await service.call("ReceiveMessage", QueueUrl=url)
-
-    shown = await service.call("GetQueueAttributes", QueueUrl=url, AttributeNames=["All"])
-
-    counts = {
-        name.removeprefix("ApproximateNumberOfMessages"): value
-        for name, value in shown["Attributes"].items()
-        if name.startswith("Approximate")
-    }
-    assert counts == {"": "2", "NotVisible": "1", "Delayed": "2"}
-    assert shown["Attributes"]["QueueArn"] == f"arn:aws:sqs:us-east-1:{ACCOUNT}:q"
 
 
 async def test_life_of_a_queue(service: Service) -> None:
@@ -244,22 +204,6 @@ async def test_life_of_a_queue(service: Service) -> None:
     assert tags == {"Tags": {"c": "d"}}
     assert found == {"QueueUrl": url}
     assert gone.json["__type"] == "com.amazonaws.sqs#QueueDoesNotExist"
-
-
-async def test_sources_of_a_dead_letter_queue_are_listed_by_page(service: Service) -> None:
-    dead = await service.make_queue("dead")
-    arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"
-    policy = f'{{"deadLetterTargetArn":"{arn}","maxReceiveCount":1}}'
-    urls = [await service.make_queue(name, RedrivePolicy=policy) for name in ("a", "b", "c")]
-
-    first = await service.call("ListDeadLetterSourceQueues", QueueUrl=dead, MaxResults=2)
-    token = first["NextToken"]
-    second = await service.call(
-        "ListDeadLetterSourceQueues", QueueUrl=dead, MaxResults=2, NextToken=token
-    )
-
-    assert (first["queueUrls"], second["queueUrls"]) == (urls[:2], urls[2:])
-    assert "NextToken" not in second
 
 
 async def test_life_of_a_fifo_queue(service: Service) -> None:

@@ -260,6 +260,10 @@ def test_other_names_are_refused(name: str) -> None:
         text("x", "string"),
         text("x", "Stringy"),
         text("1", "Number." + "x" * 256),
+        text("1", "Number."),
+        text("1", "Number.x y"),
+        text("x", "String. x"),
+        text("x", "String.x "),
         text("one", "Number"),
         text("x", "Binary"),
         MessageAttributeValue("String", None, b"x"),
@@ -387,13 +391,18 @@ def test_the_first_character_that_a_body_may_not_hold_is_named(body: str, named:
     )
 
 
-def test_a_malformed_deduplication_id_is_refused_on_fifo_and_any_on_standard() -> None:
+@pytest.mark.parametrize("value", ["", "x" * 129, "a b"])
+def test_a_malformed_deduplication_id_is_refused_on_fifo_and_any_on_standard(value: str) -> None:
     fifo = refusal_of(
-        SendMessage(URL, "b", message_group_id="g", message_deduplication_id="x" * 129), FIFO
+        SendMessage(URL, "b", message_group_id="g", message_deduplication_id=value), FIFO
     )
     standard = refusal_of(SendMessage(URL, "b", message_deduplication_id="x"))
 
-    assert fifo.message.startswith(f"Value {'x' * 129} for parameter MessageDeduplicationId is")
+    assert fifo.message == (
+        f"Value {value} for parameter MessageDeduplicationId is invalid. Reason: "
+        "MessageDeduplicationId can only include alphanumeric and punctuation characters. 1 to 128 "
+        "in length."
+    )
     assert standard.message == (
         "Value x for parameter MessageDeduplicationId is invalid. "
         "Reason: The request include parameter that is not valid for this queue type."

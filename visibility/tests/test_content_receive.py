@@ -69,6 +69,7 @@ RECORDED_FILTERS = [
     (["All"], set(NAMES), "4c360f3fdafd970e05fae2f149d997f5"),
     (["*"], set(NAMES), "4c360f3fdafd970e05fae2f149d997f5"),
     ([".*"], set(NAMES), "4c360f3fdafd970e05fae2f149d997f5"),
+    (["All", "Hello"], set(NAMES), "4c360f3fdafd970e05fae2f149d997f5"),
     (["General", "Hello"], {"General", "Hello"}, "fca026605781cb4126a1e9044df24232"),
     (["Hello", "Unknown", "Help"], {"Hello"}, "a311262e065454b75da111d535b8dacd"),
     (["Hel.*"], {"Hello", "Help.Me"}, "83fee93c1bcd8b9a5a923ffacdc636c7"),

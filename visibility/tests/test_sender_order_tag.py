@@ -8,9 +8,8 @@ from visibility.content.content import contents_of
 from visibility.contract.attributes import checked_tags
 from visibility.contract.errors import InvalidParameterValue, QueueError
 from visibility.contract.levelling_tags import keeps_whole
-from visibility.contract.model import Content, QueueDefinition
+from visibility.contract.model import QueueDefinition
 from visibility.contract.operations import (
-    MessageAttributeValue,
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
@@ -18,14 +17,9 @@ from visibility.contract.operations import (
 from visibility.contract.sender_order_tags import check_delay, takes_late, window_ms
 from visibility.tests import prepared
 
-NOW_MS = 1_790_000_000_000
 ORDER = {"holdfast:order": "sender-clock", "holdfast:order-window": "500"}
 QUEUE = prepared.queue_named("q", 1, tags=ORDER)
 PLAIN = prepared.queue_named("q", 1)
-
-
-def sent_at(value: str, kind: str = "Number") -> dict[str, MessageAttributeValue]:
-    return {"holdfast.sent-at": MessageAttributeValue(kind, value)}
 
 
 def refusal(operation: SendMessage, queue: QueueDefinition = QUEUE) -> str:
@@ -35,31 +29,6 @@ def refusal(operation: SendMessage, queue: QueueDefinition = QUEUE) -> str:
 
 
 # -- messages --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["Number", "Number.ms"])
-def test_the_attribute_is_the_time_of_the_sender(kind: str) -> None:
-    operation = SendMessage("q", "x", 0, sent_at(str(NOW_MS), kind))
-
-    (content,) = contents_of(operation, QUEUE, "AIDA", None)
-
-    assert isinstance(content, Content)
-    assert content.sent_at_ms == NOW_MS
-
-
-def test_what_is_no_instant_is_refused() -> None:
-    no_instant = "its value must be an instant in milliseconds since 1970."
-
-    for value in ("1790000000", "1790000000000.5", "-1790000000000", "1" * 17):
-        assert refusal(SendMessage("q", "x", 0, sent_at(value))) == no_instant
-    string = SendMessage("q", "x", 0, sent_at(str(NOW_MS), "String"))
-    assert refusal(string) == "its type must be Number, not String."
-
-
-def test_a_queue_without_the_order_refuses_it() -> None:
-    need = "it needs a queue with tag holdfast:order=sender-clock."
-
-    assert refusal(SendMessage("q", "x", 0, sent_at(str(NOW_MS))), PLAIN) == need
 
 
 def test_a_delay_and_a_group_contradict_the_order_entry_by_entry() -> None:

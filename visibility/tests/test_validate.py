@@ -158,17 +158,6 @@ INVALID: list[tuple[ops.Operation, str]] = (
             "Reason: Must be between 0 and 43200.",
         ),
         (
-            ops.ReceiveMessage(URL, receive_request_attempt_id=""),
-            "Value  for parameter ReceiveRequestAttemptId is invalid. Reason: "
-            "ReceiveRequestAttemptId can only include alphanumeric and punctuation characters. "
-            "1 to 128 in length.",
-        ),
-        (
-            ops.SendMessage(URL, "b", delay_seconds=901),
-            "Value 901 for parameter DelaySeconds is invalid. "
-            "Reason: DelaySeconds must be >= 0 and <= 900.",
-        ),
-        (
             ops.ListQueues(max_results=0),
             "Value for parameter MaxResults is invalid. "
             "Reason: MaxResults must be an integer between 1 and 1000.",
@@ -182,11 +171,6 @@ INVALID: list[tuple[ops.Operation, str]] = (
             ops.StartMessageMoveTask("q"),
             "You must use this format to specify the SourceArn: "
             "arn:<partition>:<service>:<region>:<account-id>:<resource-id>",
-        ),
-        (
-            ops.StartMessageMoveTask(ARN, None, 501),
-            "Value for parameter MaxNumberOfMessagesPerSecond is invalid. "
-            "Reason: You must enter a number that's between 1 and 500.",
         ),
         (ops.CreateQueue(""), "Queue name cannot be empty"),
         (
@@ -228,6 +212,31 @@ INVALID: list[tuple[ops.Operation, str]] = (
             "characters, hyphens, or underscores. 1 to 80 in length.",
         )
         for label in ("a" * 81, "a:b")
+    ]
+    + [
+        (
+            ops.ReceiveMessage(URL, receive_request_attempt_id=attempt),
+            f"Value {attempt} for parameter ReceiveRequestAttemptId is invalid. Reason: "
+            "ReceiveRequestAttemptId can only include alphanumeric and punctuation characters. "
+            "1 to 128 in length.",
+        )
+        for attempt in ("", "a" * 129, "a b")
+    ]
+    + [
+        (
+            ops.SendMessage(URL, "b", delay_seconds=n),
+            f"Value {n} for parameter DelaySeconds is invalid. "
+            "Reason: DelaySeconds must be >= 0 and <= 900.",
+        )
+        for n in (901, -1)
+    ]
+    + [
+        (
+            ops.StartMessageMoveTask(ARN, None, n),
+            "Value for parameter MaxNumberOfMessagesPerSecond is invalid. "
+            "Reason: You must enter a number that's between 1 and 500.",
+        )
+        for n in (0, -1, 501)
     ]
     + [
         (

@@ -93,8 +93,7 @@ class _SeenLeaders:
         if self.is_over:
             return
         leading = [host for host in cluster.hosts.values() if host.leads]
-        latest = max(leading, key=_term_of, default=None)
-        name = None if latest is None else _name(latest)
+        name = _name(max(leading, key=_term_of)) if leading else None
         if name != self._known.get(cluster.number):
             self._known[cluster.number] = name
             for listener in self._listeners:
