@@ -29,7 +29,7 @@ class Start(msgspec.Struct, tag=True):
     settings: bytes
     local_key: list[str]
     main_sockets: int
-    """How many of the listening sockets are the main port's; the others are for administrative
+    """Number of the listening sockets that are the main port's; the others are for administrative
     pages."""
 
 

@@ -64,7 +64,7 @@ class Opened(NamedTuple):
     offset: int
     spares: Spares
     copied: int
-    """What headers of the segments to come have as `copied`."""
+    """The `copied` of the headers of segments to come."""
 
 
 class Log:
