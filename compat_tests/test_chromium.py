@@ -94,3 +94,16 @@ def test_a_context_that_a_test_closed_is_made_anew(chromium_process: Any) -> Non
         assert tab.page.evaluate(LEFT) == "00"
         tab.context.close()
         kept.end()
+
+
+def test_a_clock_that_a_test_set_ends_with_its_context(chromium_process: Any) -> None:
+    kept = Kept(chromium_process)
+    kept.begin()
+    first = shown(kept)
+    first.page.clock.set_fixed_time(1)
+    assert first.page.evaluate("Date.now()") == 1000
+    kept.end()
+    kept.begin()
+
+    assert shown(kept).page.evaluate("Date.now()") > 1_000_000
+    kept.end()
