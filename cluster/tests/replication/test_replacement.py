@@ -177,6 +177,20 @@ async def test_a_host_whose_entries_the_others_lost_gives_no_rows() -> None:
 
 
 @virtual
+async def test_a_host_whose_entries_the_others_lost_takes_no_rows_that_it_asked_for_before() -> None:
+    """A fetch takes minutes: meanwhile a leader may come that lacks what this host has."""
+    cluster = ShardCluster(Random(1))
+    cluster.start()
+    store = (await cluster.leader()).store
+    store.replica.damage = "a flipped bit"
+    before = store.needs_rows
+
+    store.replica.forget_after(0, lambda: None)
+
+    assert (before, store.needs_rows) == (True, False)
+
+
+@virtual
 async def test_rows_are_fetched_while_the_log_is_closed() -> None:
     cluster = ShardCluster(Random(1))
     cluster.start()
