@@ -177,7 +177,7 @@ async def test_a_host_whose_entries_the_others_lost_gives_no_rows() -> None:
 
 
 @virtual
-async def test_a_host_whose_entries_the_others_lost_takes_no_rows_that_it_asked_for_before() -> None:
+async def test_a_host_whose_entries_the_others_lost_takes_no_rows_that_were_asked_for() -> None:
     """A fetch takes minutes: meanwhile a leader may come that lacks what this host has."""
     cluster = ShardCluster(Random(1))
     cluster.start()
