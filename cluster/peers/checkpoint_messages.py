@@ -26,6 +26,8 @@ class Refusal(StrEnum):
     """The shard is not open there."""
     OLDER = "older"
     """Its rows are of an earlier Entry than is needed."""
+    CONFLICT = "conflict"
+    """Its rows have Entries that the others lost, and are not those that the others go on from."""
     NOT_MADE = "not_made"
     """Its disk is full or damaged."""
     NO_CHECKPOINT = "no_checkpoint"

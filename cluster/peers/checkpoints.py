@@ -42,6 +42,10 @@ class Source(Protocol):
     log_id: bytes
     holds: LogRetention
 
+    @property
+    def conflict(self) -> str:
+        """See `ReplicaCore.conflict`."""
+
     def applied_index(self) -> int:
         """Index of the last Entry in the rows."""
 
@@ -141,6 +145,9 @@ class Checkpoints:
     def _begin(self, call: Call, request: checkpoint_messages.Begin, source: Source) -> None:
         if request.log_id != source.log_id:
             call.refuse(Reason.OTHER_LOG)
+            return
+        if source.conflict:
+            call.refuse(checkpoint_messages.Refusal.CONFLICT, source.conflict)
             return
         if source.applied_index() < request.at_least:
             call.refuse(

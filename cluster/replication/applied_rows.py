@@ -119,8 +119,9 @@ class AppliedRows(FlushedRows):
 
     @property
     def needs_rows(self) -> bool:
-        """See `NeedsRows`."""
-        return self.quarantines or not self.replica.is_whole
+        """See `NeedsRows`. Where the others lost Entries, only this host's rows have them."""
+        replica = self.replica
+        return not replica.conflict and (self.quarantines or not replica.is_whole)
 
     def rows_fetched(self) -> None:
         """See `NeedsRows`: the shard opens the store anew, which puts the rows in place."""

@@ -82,6 +82,11 @@ class StoreSource(Source):
         self._store = store
         self._read_rows = read_rows
 
+    @property
+    @override
+    def conflict(self) -> str:
+        return self._store.replica.conflict
+
     @override
     def applied_index(self) -> int:
         return self._store.applied.index

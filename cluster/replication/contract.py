@@ -117,8 +117,8 @@ class ReplicaOwner(Protocol):
         """It no longer leads. What it appended and did not see committed is unknown."""
 
     def on_behind(self, leader: str) -> None:
-        """No log reaches back to this one: a checkpoint of the rows is needed, then `install`. It
-        comes again until then."""
+        """No log reaches back to this one: a checkpoint of the rows is needed. It comes again
+        until then."""
 
 
 class PeerReport(msgspec.Struct, frozen=True):

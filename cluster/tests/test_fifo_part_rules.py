@@ -284,6 +284,22 @@ def test_a_closed_part_knows_the_ids_of_its_sends_for_five_minutes() -> None:
     assert shard.reply(CLOSED, FindIds([found])).answer == IdsKnown([], are_over=True)
 
 
+def test_a_closed_part_knows_the_ids_of_a_purge_that_was_undone_before() -> None:
+    shard = Shard()
+    shard.send(WHOLE, "1", "g")
+    whole = shard.driver.purge(WHOLE)
+    assert shard.driver.restore(WHOLE, whole).is_done
+    parts = (Part(0, whole.queue_id, 0, DRAINING), Part(16, 50, 0, OPEN))
+    closed, opened = msgspec.structs.replace(whole, parts=parts, version=2).all_parts()
+    shard.queues.define(closed)
+    shard.queues.define(opened)
+    found = deduplication_digest("g", "1")
+
+    answer = shard.reply(closed, FindIds([found])).answer
+    assert isinstance(answer, IdsKnown)
+    assert [each for each, _, _ in answer.ids] == [found]
+
+
 def test_a_part_is_not_empty_while_it_knows_ids() -> None:
     shard = Shard()
     shard.send(WHOLE, "1", "g")

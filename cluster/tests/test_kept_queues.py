@@ -410,6 +410,37 @@ def test_a_purge_forgets_ids_and_one_that_is_undone_later_does_not_bring_back_ol
     assert driver.state.queue(successor.queue_id).stored == 2
 
 
+def test_the_first_of_two_purges_undone_knows_its_ids_where_its_messages_are() -> None:
+    first = prepared.queue_named("q.fifo", 1)
+    known, driver = driver_of(first)
+    sent = driver.submit(sending(first, "a")).answer
+    second = driver.purge(first)
+    driver.submit(sending(second, "b"))
+    third = driver.purge(second)
+    known.purged = {first.queue_id: third.queue_id, second.queue_id: third.queue_id}
+
+    assert driver.restore(first, third).is_done
+
+    assert driver.submit(sending(third, "a")).answer == sent
+    driver.submit(sending(third, "b"))
+    assert driver.state.queue(third.queue_id).stored == 2, "that purge is not undone"
+
+
+def test_what_an_undone_purge_knew_is_forgotten_by_the_next_one() -> None:
+    first = prepared.queue_named("q.fifo", 1)
+    _, driver = driver_of(first)
+    sent = driver.submit(sending(first, "a")).answer
+    second = driver.purge(first)
+    assert driver.restore(first, second).is_done
+    third = driver.purge(second)
+
+    again = driver.submit(sending(third, "a")).answer
+
+    assert again != sent
+    assert driver.restore(second, third).is_done
+    assert driver.submit(sending(third, "a")).answer == again
+
+
 def sending(queue: QueueDefinition, body: str) -> Request:
     """A send by content, as a client repeats it."""
     return prepared.send(queue, body, group="g", deduplication_id=body)

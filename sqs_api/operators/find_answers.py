@@ -6,6 +6,7 @@ after the other, for a second a request.
 
 from __future__ import annotations
 
+import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated, TypedDict
 
@@ -27,6 +28,8 @@ from visibility.contract.model import QueueDefinition
 _FOUND_MAX = 10
 _STEP_S = 1.0
 """Time after which no further queue is begun."""
+_CHECKED = 100
+"""Queues that are passed by before other requests come first."""
 
 
 class WantedMessage(msgspec.Struct, frozen=True):
@@ -77,17 +80,22 @@ async def find_message(
         place = _Place(queue.queue_id, at)
         if messages or (number and context.monotonic_s() >= until_s):
             break
+        if number % _CHECKED == _CHECKED - 1:
+            await asyncio.sleep(0)
+        if not asked.may(BROWSE_MESSAGES, queue.name):
+            continue
         reads = may_read(asked, queue)
         admit = admit_of(asked, queue, reads)
         scan = Scan(context, asked, queue, state="all", search=wanted, admit=admit)
         try:
-            if queue.shard in lost:
+            if not queue.parts and queue.shard in lost:
                 raise ServiceUnavailable
             found = await scan.run(at, _FOUND_MAX)
         except NoTurn:
             raise
         except ServiceUnavailable:
-            lost.add(queue.shard)
+            if not queue.parts:  # else it may be the shard of any part
+                lost.add(queue.shard)
             unseen.append(queue.name)
             continue
         scanned += found.scanned
@@ -114,11 +122,7 @@ async def find_message(
 
 async def _queues(context: OperatorContext, asked: Asked, first: int) -> list[QueueDefinition]:
     """Those from this id on that have messages, or may have some."""
-    queues = [
-        queue
-        for queue in context.queues_of(asked)
-        if queue.queue_id >= first and asked.may(BROWSE_MESSAGES, queue.name)
-    ]
+    queues = [queue for queue in context.queues_of(asked) if queue.queue_id >= first]
     readings = await context.readings.of(queues)
     return sorted(
         (

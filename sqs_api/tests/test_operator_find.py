@@ -6,12 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from sqs_api.admin.asked import Asked
 from sqs_api.operators import find_answers
+from sqs_api.operators.browsing import Position, Scan, Scanned
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operator_client import Operators, User, add_users
 from sqs_api.tests.served import Served, serving
+from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.model import QueueDefinition
+from visibility.contract.queue_parts import Part
 
 
 async def found(operators: Operators, message_id: str) -> list[dict[str, Any]]:
@@ -81,6 +87,56 @@ async def test_only_queues_that_one_may_browse_are_searched(data: Path) -> None:
     (message,) = own[0]["messages"]
     assert (message["queue"], message["body"], message["is_masked"]) == ("a", None, True)
     assert [step["messages"] for step in other] == [[]]
+
+
+async def test_policies_are_read_of_queues_with_messages_only(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host of 100,000 queues they would take most of a second."""
+    asked_about: list[str] = []
+    may = Asked.may
+
+    def noted(asked: Asked, action: str, name: str) -> bool:
+        asked_about.append(name)
+        return may(asked, action, name)
+
+    async with serving(data) as served:
+        ids = await make(served)
+        monkeypatch.setattr(Asked, "may", noted)
+        await found(Operators(served), ids["late"])
+
+    assert set(asked_about) == {"a", "b", "late"}
+
+
+async def test_a_split_queue_that_is_away_hides_no_other_of_its_home(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard of any of its parts may be the one without a leader."""
+
+    class AwayScan(Scan):
+        def __init__(self, context: Any, asked: Any, queue: QueueDefinition, **more: Any) -> None:
+            super().__init__(context, asked, queue, **more)
+            self.is_away = bool(queue.parts)
+
+        async def run(self, position: Position, limit: int) -> Scanned:
+            if self.is_away:
+                raise ServiceUnavailable
+            return await super().run(position, limit)
+
+    all_queues = vars(find_answers)["_queues"]
+
+    async def one_split(context: Any, asked: Any, first: int) -> list[QueueDefinition]:
+        split, *others = await all_queues(context, asked, first)
+        parts = (Part(0, split.queue_id, 0), Part(16, 99, 1))
+        return [msgspec.structs.replace(split, parts=parts), *others]
+
+    monkeypatch.setattr(find_answers, "Scan", AwayScan)
+    monkeypatch.setattr(find_answers, "_queues", one_split)
+    async with serving(data) as served:
+        ids = await make(served)
+        answer, *_ = await found(Operators(served), ids["b"])
+
+    assert (answer["unseen"], [each["queue"] for each in answer["messages"]]) == (["a"], ["b"])
 
 
 async def test_a_search_of_all_queues_is_one_line_of_the_audit_log(data: Path) -> None:

@@ -71,7 +71,7 @@ FIFO_QUEUE = QueueRow(
     rescued=5,
     passed_ms=1_700_000_000_002,
     has_failure_notes=True,
-    is_undone=True,
+    heir_id=70_001,
 )
 NOTE = FailureNote(300, 257, bytes(range(16)), 70_000, b"sealed")
 HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
@@ -266,13 +266,13 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "queue": (
         QUEUE,
-        "016757e0dfdc0014ce000111700c090000000000c2000001009000ff0000c2c2",
+        "01123d4343dc0014ce000111700c090000000000c2000001009000ff0000c200",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
-        "0167eab6c3dc0014ce000111700c0904030201cf0000018bcfe56800c3cf0000"
+        "017ea13ff7dc0014ce000111700c0904030201cf0000018bcfe56800c3cf0000"
         "018bcfe5680107cdea60cd012c91930509cd012cce000111700705cf0000018b"
-        "cfe56802c3c3",
+        "cfe56802c3ce00011171",
     ),
     "group": (
         GROUP_ROW,

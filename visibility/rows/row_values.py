@@ -34,7 +34,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `listed` is the number of groups that may give messages, `stamp_ms` is the shard's time at which
     the row was written, `levels` has (level, waiting, low_water) of each line, `sized_from` is -1
     if a version before 0.2 wrote the row. `has_failure_notes` is false again once a version that
-    does not know these has changed the queue; so is `is_undone`. `purged_at_ms` is no longer used.
+    does not know these has changed the queue; so `heir_id` is 0. `purged_at_ms` is no longer used.
     """
 
     next_sequence: int
@@ -56,7 +56,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rescued: int = 0
     passed_ms: int = 0
     has_failure_notes: bool = False
-    is_undone: bool = False
+    heir_id: int = 0
 
 
 class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -51,7 +51,7 @@ from visibility.rules.hold_messages import MessagesHeld
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
-from visibility.rules.remembered_ids import over_at
+from visibility.rules.remembered_ids import known_ids, over_at
 from visibility.rules.room import Room, takes
 from visibility.rules.send_order import SendGroup, group_of_arrival
 from visibility.rules.transfers import held_there
@@ -185,8 +185,8 @@ class _Accepting:
             return False
         if part.queue_id not in self._closing:
             self._closing[part.queue_id] = closing(self._shard, part, self._now_ms)
-        known = self._shard.rows.remembered(part.queue_id, [deduplication], self._now_ms)
-        return bool(known)
+        queue = self._shard.queue(part.queue_id)
+        return bool(known_ids(self._shard, queue, [deduplication], self._now_ms))
 
     def _is_asked_later(self, arrival: Arrival, target: QueueDefinition) -> bool:
         """True if a part before the target may know the id of a send."""

@@ -22,7 +22,7 @@ from visibility.rules.decided import Outcome
 from visibility.rules.group_locks import WAITS, waiting_groups
 from visibility.rules.groups import FifoBook
 from visibility.rules.operation_kinds import OperationKind, Operations
-from visibility.rules.remembered_ids import REMEMBERED_MS
+from visibility.rules.remembered_ids import REMEMBERED_MS, known_ids
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -85,12 +85,12 @@ def decide_find_ids(shard: ShardState, request: Request, stamp: Stamp) -> Outcom
     """Look for ids of sends before the closing."""
     operation = request.operation
     assert isinstance(operation, FindIds)
-    queue_id = request.queue.queue_id
+    queue = shard.queue(request.queue.queue_id)
     events = closing(shard, request.queue, stamp.now_ms)
-    row = shard.parts.get(queue_id)
+    row = shard.parts.get(queue.queue_id)
     if row is not None and row.closed_version and stamp.now_ms - row.closed_at_ms >= REMEMBERED_MS:
         return IdsKnown([], are_over=True), events
-    known = shard.rows.remembered(queue_id, operation.digests, stamp.now_ms)
+    known = known_ids(shard, queue, operation.digests, stamp.now_ms)
     ids = [(digest, each.message_id, each.sequence) for digest, each in known.items()]
     return IdsKnown(ids), events
 

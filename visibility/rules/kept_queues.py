@@ -293,7 +293,7 @@ class _Restoring:
 
     def events(self) -> tuple[Event, ...]:
         """The changes of the step."""
-        events: list[Event] = [*undone(self._queue)]
+        events: list[Event] = [*undone(self._queue, self._to.queue_id)]
         if not self.moved:
             return tuple(events)
         events += self._from.events()

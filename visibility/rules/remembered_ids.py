@@ -56,16 +56,17 @@ class DeduplicationRecorded(Event, frozen=True):
 
 
 class PurgeUndone(Event, frozen=True, gc=False):
-    """The ids of a purged queue count again, in the queue that continues it."""
+    """The ids of a purged queue count again, in the heir: the queue that gets its messages."""
+
+    heir_id: int
 
     @override
     def apply(self, shard: ShardState) -> None:
-        purged = shard.queue(self.queue_id)
-        purged.is_undone = True
-        for heir in shard.continuing(self.queue_id):
-            if heir.remembered_ms < purged.remembered_ms:
-                shard.plan_pulse(heir, purged.remembered_ms + 2 * REMEMBERED_MS)
-                heir.remembered_ms = purged.remembered_ms
+        purged, heir = shard.queue(self.queue_id), shard.queue(self.heir_id)
+        purged.heir_id = self.heir_id
+        if heir.remembered_ms < purged.remembered_ms:
+            shard.plan_pulse(heir, purged.remembered_ms + 2 * REMEMBERED_MS)
+            heir.remembered_ms = purged.remembered_ms
 
     @override
     def record(self, changes: Changes) -> None:
@@ -73,29 +74,32 @@ class PurgeUndone(Event, frozen=True, gc=False):
 
     @override
     def tell(self, turn: Effects) -> None:
-        for heir in turn.state.continuing(self.queue_id):
-            turn.changed[heir.queue_id] = None
+        turn.changed[self.heir_id] = None
 
 
-def undone(queue: QueueState) -> tuple[Event, ...]:
-    """The event of the first step that restores the messages of a purged queue."""
-    is_new = queue.remembered_ms and not queue.is_undone
-    return (PurgeUndone(queue.queue_id),) if is_new else ()
+def undone(queue: QueueState, heir_id: int) -> tuple[Event, ...]:
+    """The event of the first step that restores messages of a purged queue to this one."""
+    is_new = queue.remembered_ms and queue.heir_id != heir_id
+    return (PurgeUndone(queue.queue_id, heir_id),) if is_new else ()
 
 
 def ids_count_for_ms(queue: QueueState, now_ms: int) -> int:
-    """Time for which the ids of a purged queue still count in the queue that continues it."""
-    return max(0, queue.remembered_ms + REMEMBERED_MS - now_ms) if queue.is_undone else 0
+    """Time for which the ids of a purged queue still count in its heir."""
+    return max(0, queue.remembered_ms + REMEMBERED_MS - now_ms) if queue.heir_id else 0
 
 
 def known_ids(
     shard: ShardState, queue: QueueState, digests: list[bytes], now_ms: int
 ) -> dict[bytes, Remembered]:
-    """The meanings of deduplication ids in the queue."""
+    """The meanings of deduplication ids in the queue, and in those whose heir it is, the later one
+    if there are several."""
     known = shard.rows.remembered(queue.queue_id, digests, now_ms)
+    heirs = [queue.queue_id]
     purged = shard.queues.get(queue.continues)
-    while purged is not None and purged.is_undone:
-        known = shard.rows.remembered(purged.queue_id, digests, now_ms) | known
+    while purged is not None:
+        if purged.heir_id in heirs:
+            known = shard.rows.remembered(purged.queue_id, digests, now_ms) | known
+            heirs.append(purged.queue_id)
         purged = shard.queues.get(purged.continues)
     return known
 

@@ -281,8 +281,9 @@ class QueueState:
     """Those of them that are delayed."""
     continues: int = 0
     """The purged queue that this one succeeds, 0 for none."""
-    is_undone: bool = False
-    """It was purged, and that is undone: its ids count again in the queue that succeeds it."""
+    heir_id: int = 0
+    """The queue that got messages of this one when its purge was undone, in which its ids count
+    again; 0 for none."""
     first_sequence: int = 1
     """No message of this queue has a lower sequence; those of the queue it succeeds do."""
     spans: dict[int, int] = field(default_factory=dict)
@@ -426,7 +427,7 @@ class QueueState:
             self.rescued,
             self.passed_ms,
             self.failure_notes is not None,
-            self.is_undone,
+            self.heir_id,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
@@ -447,7 +448,7 @@ class QueueState:
         queue.sized_from = row.next_sequence if row.sized_from < 0 else row.sized_from
         queue.rescued = row.rescued
         queue.continues = row.continues
-        queue.is_undone = row.is_undone
+        queue.heir_id = row.heir_id
         queue.first_sequence = row.first_sequence
         queue.delayed = row.delayed
         queue.passed_ms = row.passed_ms

@@ -90,6 +90,7 @@ class SourceShard:
         self.holds = LogRetention(loop_s, lambda: True)
         self.start = 0
         self.made = 0
+        self.conflict = ""
         self.is_failing = False
 
     def write(self, count: int = 1) -> None:

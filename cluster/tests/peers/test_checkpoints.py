@@ -100,6 +100,19 @@ async def test_what_was_not_begun_or_is_too_large_is_refused(tmp_path: Path) -> 
 
 
 @virtual
+async def test_rows_that_the_others_do_not_go_on_from_are_refused(tmp_path: Path) -> None:
+    """The others lost Entries that these rows have: with them one more host would follow no more.
+    A host of an older version asks the next host after any refusal."""
+    async with hosts(tmp_path, "ab") as (a, b):
+        b.open().conflict = "up to 9"
+
+        refused = await a.ask("b", checkpoint_messages.Begin(SHARD, LOG_ID, 0), 60)
+
+        assert refused == Refused(checkpoint_messages.Refusal.CONFLICT, "up to 9")
+        assert not b.outgoing()
+
+
+@virtual
 async def test_a_silent_host_loses_its_checkpoint(tmp_path: Path) -> None:
     async with hosts(tmp_path, "ab") as (a, b):
         b.open()

@@ -10,7 +10,7 @@ from random import Random
 import structlog
 
 from cluster.peers.peer_settings import PeerSettings
-from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic
+from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic, StoreSource
 from cluster.replication.replacement import Replacement, RowSource
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.simulated_network import SimulatedNetwork
@@ -161,6 +161,33 @@ async def test_a_fetch_that_is_cancelled_waits_for_its_thread() -> None:
     assert not was_done
     assert ended.is_set()
     assert task.cancelled()
+
+
+@virtual
+async def test_a_host_whose_entries_the_others_lost_gives_no_rows() -> None:
+    cluster = ShardCluster(Random(1))
+    cluster.start()
+    store = (await cluster.leader()).store
+    source = StoreSource(store, ON_THIS_MACHINE.read_rows)
+    before = source.conflict
+
+    store.replica.forget_after(0, lambda: None)
+
+    assert (before, source.conflict) == ("", f"up to {store.replica.log.last_index}")
+
+
+@virtual
+async def test_a_host_whose_entries_the_others_lost_takes_no_rows_that_were_asked_for() -> None:
+    """A fetch takes minutes: meanwhile a leader may come that lacks what this host has."""
+    cluster = ShardCluster(Random(1))
+    cluster.start()
+    store = (await cluster.leader()).store
+    store.replica.damage = "a flipped bit"
+    before = store.needs_rows
+
+    store.replica.forget_after(0, lambda: None)
+
+    assert (before, store.needs_rows) == (True, False)
 
 
 @virtual
