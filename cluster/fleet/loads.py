@@ -38,6 +38,8 @@ class PartLoad(NamedTuple):
     top_group: float = 0.0
     """Share of `asked` that its busiest message group has; 0 for a standard queue."""
     messages: int = 0
+    stored_bytes: int = 0
+    """Not filled; hosts of an earlier build send it."""
 
 
 class ShardLoad(NamedTuple):

@@ -161,6 +161,7 @@ class AppliedRows(FlushedRows):
             role=replica.role,
             replica_id=replica.replica_id,
             term=promise.term,
+            leader_id=promise.leader,
             is_voter=replica.replica_id in promise.voters,
             commit=replica.commit,
             applied=self.applied.index,

@@ -143,6 +143,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     replica_id: str
     term: int
     """The term that it has promised."""
+    leader_id: str
+    """The replica that leads in this term; hosts of the version before need it."""
     is_voter: bool
     commit: int
     applied: int

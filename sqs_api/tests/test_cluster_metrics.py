@@ -21,6 +21,7 @@ def _report(
         role=role,
         replica_id="r",
         term=1,
+        leader_id="l",
         is_voter=True,
         commit=9,
         applied=applied,

@@ -25,6 +25,7 @@ def report_of(replica_id: str) -> ReplicaReport:
         role="follower",
         replica_id=replica_id,
         term=3,
+        leader_id="a-0",
         is_voter=True,
         commit=7,
         applied=7,
