@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -319,7 +320,14 @@ def test_who_redrove_how_many_yesterday(browser: Any, opened: NodeProcess, slow:
     tab = tab_of(browser, opened)
     tab.see("Create a queue")
     tomorrow = tab.page.evaluate("Date.now() + 86400000")
-    tab.page.clock.set_fixed_time(tomorrow / 1000)  # so that today is yesterday
+    date = formatdate(tomorrow / 1000, usegmt=True)
+
+    def answer(route: Any) -> None:
+        found = route.fetch()
+        route.fulfill(response=found, headers={**found.headers, "date": date})
+
+    tab.page.route("**/api/**", answer)  # so that today is yesterday, for the service, too
+    tab.page.clock.set_fixed_time(tomorrow / 1000)
     operator = Operator(tab, slow=slow)
     operator.click("Redrives")
     operator.click("Yesterday")

@@ -119,3 +119,18 @@ def test_a_browser_whose_clock_is_wrong_tells_the_services_times(
         expect(gone.filter(has_text="clocked-gone")).to_contain_text(re.compile("[0-9]+m [0-9]+s"))
 
         assert tab.faults == []
+
+
+def test_today_is_the_services_day_on_a_browser_whose_clock_is_wrong(
+    browser: Any, timely: NodeProcess
+) -> None:
+    tab = Tab(browser, timely.url)
+    tab.page.clock.set_fixed_time(time.time() - 2 * 86400)
+    tab.go("/redrives?during=today")
+    live = tab.page.locator("tbody tr").filter(has_text="timely-dead")
+    expect(live.first).to_be_visible()
+    tab.go("/audit")
+    expect(
+        tab.page.get_by_text(re.compile("redrives? of [0-9]+ messages? by 1 user"))
+    ).to_have_count(1)
+    assert tab.faults == []

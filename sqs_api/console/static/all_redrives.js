@@ -34,7 +34,7 @@ export const TIMES = {
 };
 
 /** A time as the service takes it. Days begin at midnight here, also when the clock was changed. */
-export function windowOf(during, now = new Date()) {
+export function windowOf(during, now) {
   const { from, until } = TIMES[during] ?? TIMES.week;
   const day = (days) => new Date(now.getFullYear(), now.getMonth(), now.getDate() + days).getTime();
   return { since_ms: day(from), until_ms: day(until) };
@@ -44,7 +44,7 @@ export async function showAllRedrives({ view, query, signal, fail }) {
   const state = stateOf(query, DEFAULTS);
   const list = resource({
     what: "The redrives",
-    ask: (mine) => get("redrives", windowOf(state.during), mine),
+    ask: (mine) => get("redrives", windowOf(state.during, new Date(nowMs())), mine),
     show: (all) => show(all, { changed: () => list.read(), fail }),
     signal,
     fail,

@@ -4,7 +4,7 @@ import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { caller, get } from "./api.js";
 import { readAudit } from "./commands.js";
 import { button, command, el, facts, field, fill, link, row, table, time } from "./dom.js";
-import { callerName, count, dayOf, local, nameOf } from "./format.js";
+import { callerName, count, dayOf, local, nameOf, nowMs } from "./format.js";
 import { resource } from "./resource.js";
 import { shownText } from "./unseen_characters.js";
 
@@ -59,7 +59,7 @@ export async function showAudit({ view, query, signal, fail }) {
   }
 
   function askRedrives(mine) {
-    return get("redrives", { ...daysOf(shown, new Date()), utc_offset_min: -new Date().getTimezoneOffset() }, mine);
+    return get("redrives", { ...daysOf(shown, new Date(nowMs())), utc_offset_min: -new Date().getTimezoneOffset() }, mine);
   }
 
   function show({ entries, missing, next }) {
