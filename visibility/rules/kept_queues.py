@@ -31,7 +31,7 @@ from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.noted_parts import dropped_part
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
-from visibility.rules.remembered_ids import restored_ids
+from visibility.rules.remembered_ids import RestoredIds, restored_ids
 from visibility.rules.room import Room, takes
 from visibility.rules.schedules import MessagesRescheduled, Reschedule
 from visibility.state import window
@@ -160,12 +160,17 @@ def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -
     operation, destination = request.operation, request.destination
     assert isinstance(operation, RestoreMessages)
     assert destination is not None
-    queue = shard.queue(request.queue.queue_id)
+    queue, ids = shard.queue(request.queue.queue_id), RestoredIds()
     if not operation.from_sequence:  # first, so that no message is there without its id
         ids = restored_ids(shard, queue, shard.queue(destination.queue_id), stamp.now_ms)
-        if ids:
-            return Progress(is_done=False), ids
+    if ids.are_more:
+        return Progress(is_done=False), ids.events
     restoring = _Restoring(shard, queue, destination, request.queue, stamp, operation.blocked)
+    return _progress(queue, restoring, operation), (*ids.events, *restoring.events())
+
+
+def _progress(queue: QueueState, restoring: _Restoring, operation: RestoreMessages) -> Progress:
+    """Move the messages of one step."""
     next_sequence = restoring.move_line(operation.from_sequence)
     if not next_sequence and not restoring.is_full:
         # Last: the delayed messages of a FIFO group are its last ones.
@@ -175,15 +180,14 @@ def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -
     if not next_sequence:
         restoring.wait_for_all()
     if restoring.is_full:
-        return Progress(is_done=False, again_in_ms=_FULL_AGAIN_MS), restoring.events()
+        return Progress(is_done=False, again_in_ms=_FULL_AGAIN_MS)
     if next_sequence:
-        step = Progress(is_done=False, next_sequence=next_sequence, blocked=restoring.blocked)
-        return step, restoring.events()
+        return Progress(is_done=False, next_sequence=next_sequence, blocked=restoring.blocked)
     if restoring.blocked and not restoring.again_in_ms:
-        return Progress(is_done=False, again_in_ms=1), restoring.events()
+        return Progress(is_done=False, again_in_ms=1)
     again_in_ms = restoring.again_in_ms
     left = 0 if again_in_ms else queue.stored + queue.quarantined.lost - restoring.moved
-    return Progress(not again_in_ms, 0, again_in_ms, left), restoring.events()
+    return Progress(not again_in_ms, 0, again_in_ms, left)
 
 
 class _Restoring:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from typing_extensions import override
@@ -26,7 +27,7 @@ REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 DRAINED_MS = REMEMBERED_MS + 30_000
 """Time after the start of draining from which on a part that has heard of it knows no ids. Half a
 minute: clocks of two hosts differ by 20 s at most, and the change of the record takes a moment."""
-_RESTORED_IDS = 250
+_RESTORED_IDS = 400
 """Ids of one step of a restoration."""
 _SENT_BEFORE_MS = REMEMBERED_MS + DRAINED_MS
 
@@ -94,19 +95,25 @@ class IdsTaken(Event, frozen=True, gc=False):
         changes.delete_range(begin, self.end)
 
 
-def restored_ids(
-    shard: ShardState, queue: QueueState, to: QueueState, now_ms: int
-) -> tuple[Event, ...]:
-    """Have `to` remember the next deduplication ids of a purged queue; empty once none is left.
+class RestoredIds(NamedTuple):
+    """Ids that return to a queue in one step."""
+
+    events: tuple[Event, ...] = ()
+    are_more: bool = False
+    """True if there may be others."""
+
+
+def restored_ids(shard: ShardState, queue: QueueState, to: QueueState, now_ms: int) -> RestoredIds:
+    """Have `to` remember the next deduplication ids of a purged queue.
 
     An id that was used again since the purge keeps its later meaning. Raises DamagedRecord.
     """
     if not queue.remembered_ms:
-        return ()
+        return RestoredIds()
     begin, end = table_range(queue.queue_id, REMEMBERED)
     rows = list(islice(shard.rows.store.scan(begin, end), _RESTORED_IDS))
     if not rows:
-        return ()
+        return RestoredIds()
     ids = [(key[-DIGEST_BYTES:], decode_row(Remembered, key, value)) for key, value in rows]
     known = shard.rows.remembered(to.queue_id, [digest for digest, _ in ids], now_ms)
     taken = [
@@ -116,11 +123,11 @@ def restored_ids(
         and remembered.at_ms > now_ms - REMEMBERED_MS
         and digest not in known
     ]
-    left = IdsTaken(queue.queue_id, rows[-1][0] + b"\0")
-    if not taken:
-        return (left,)
-    taken.sort(key=lambda each: each[1].at_ms, reverse=True)
-    return (DeduplicationRecorded(to.queue_id, taken), left)
+    events: list[Event] = [IdsTaken(queue.queue_id, rows[-1][0] + b"\0")]
+    if taken:
+        taken.sort(key=lambda each: each[1].at_ms, reverse=True)
+        events.append(DeduplicationRecorded(to.queue_id, taken))
+    return RestoredIds(tuple(events), len(rows) == _RESTORED_IDS)
 
 
 def forget_ids(
