@@ -151,7 +151,7 @@ async def test_a_purged_queue_is_empty_and_can_have_its_messages_back(kept: Kept
 async def test_a_purge_that_is_undone_lets_no_send_be_repeated(kept: Kept) -> None:
     name = (ACCOUNT, REGION, "q.fifo")
     queue = await kept.catalog.create_queue(name, {"FifoQueue": "true"}, {})
-    ids = ["first", "purged and sent again", *map(str, range(300))]
+    ids = ["first", "purged and sent again", *map(str, range(410))]
     first = [await kept.send_once(queue, each) for each in ids]
     await kept.purge("q.fifo")
     kept.clock.at_ms += 4 * MINUTE_MS
