@@ -75,6 +75,7 @@ class Asking(Part):
             replica.step_down()
         elif not voters.has_majority(reached):
             if waited_s > timing.ask_s:
+                replica.clocks.forget()
                 replica.step_down()
         elif self._is_complete(waited_s, voters) and self._may_lead(waited_s, voters):
             self._take(voters)

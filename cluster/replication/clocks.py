@@ -38,6 +38,10 @@ class Clocks:
             )
         return is_off
 
+    def forget(self) -> None:
+        """Too few hosts answer to tell which clock is off."""
+        self.behind_s = 0.0
+
     def is_near(self, ahead_s: float | None) -> bool:
         """True if a peer's clock is known not to be too far from this one."""
         return ahead_s is not None and abs(ahead_s) <= self._off_max_s

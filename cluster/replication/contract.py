@@ -117,8 +117,8 @@ class ReplicaOwner(Protocol):
         """It no longer leads. What it appended and did not see committed is unknown."""
 
     def on_behind(self, leader: str) -> None:
-        """No log reaches back to this one: a checkpoint of the rows is needed. It comes again
-        until then."""
+        """A checkpoint of the rows is needed: no log reaches back to this one, and it comes again
+        until then; or they are damaged, and nothing is kept from the leader any more."""
 
 
 class PeerReport(msgspec.Struct, frozen=True):

@@ -233,6 +233,8 @@ class ReplicaCore:
         """A leader has them."""
         self._kept = 0
         self.journal.keep(0)
+        if self.damage:
+            self.owner.on_behind(self._leader)
 
     def fail(self, reason: str) -> None:
         """The disk refused something: lead no longer, and open the files anew."""

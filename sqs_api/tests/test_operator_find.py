@@ -66,12 +66,13 @@ async def test_a_search_of_all_queues_goes_on_where_its_second_ended(
         ids = await make(served)
         steps = await found(Operators(served), ids["b"])
         bad = await Operators(served).get("messages", id=ids["b"], token="x")
+        empty = await Operators(served).get("messages", id="")
 
     assert len(steps) > 1
     assert [[each["queue"] for each in step["messages"]] for step in steps if step["messages"]] == [
         ["b"]
     ]
-    assert bad.status == 400
+    assert (bad.status, empty.status) == (400, 400)
 
 
 async def test_only_queues_that_one_may_browse_are_searched(data: Path) -> None:

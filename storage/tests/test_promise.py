@@ -143,3 +143,24 @@ def test_as_many_hosts_as_have_room_can_promise(name_bytes: int) -> None:
     PromiseFile(disk, FOLDER).write_now(promise)
 
     assert _read(disk) == promise
+
+
+class _Earlier(msgspec.Struct, frozen=True, array_like=True):
+    """A promise as builds write it that keep nothing from a leader."""
+
+    replica_id: str
+    term: int = 0
+    leader: str = ""
+    voters: dict[str, str] = {}
+    old_voters: tuple[str, ...] = ()
+
+
+def test_builds_that_keep_nothing_read_a_promise_and_theirs_is_read() -> None:
+    kept = msgspec.structs.replace(SMALL, kept=7)
+    written = msgspec.msgpack.encode(kept)
+
+    earlier = msgspec.msgpack.decode(written, type=_Earlier)
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(earlier), type=Promise)
+
+    assert again == SMALL
+    assert msgspec.msgpack.decode(written, type=Promise) == kept

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from random import Random
 
+import pytest
 import structlog
 
 from cluster.peers.peer_settings import PeerSettings
@@ -188,6 +189,24 @@ async def test_a_host_whose_entries_the_others_lost_takes_no_rows_that_were_aske
     store.replica.forget_after(0, lambda: None)
 
     assert (before, store.needs_rows) == (True, False)
+
+
+@virtual
+async def test_damage_is_healed_once_a_leader_has_what_was_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = ShardCluster(Random(1))
+    cluster.start()
+    store = (await cluster.leader()).store
+    begun: list[bool] = []
+    monkeypatch.setattr(store.replacement, "begin", lambda: begun.append(store.needs_rows))
+    store.replica.forget_after(0, lambda: None)
+    store.damaged.met(store.replica, "a flipped bit")
+    before = list(begun)
+
+    store.replica.keep_no_longer()
+
+    assert (before, begun) == ([], [True])
 
 
 @virtual

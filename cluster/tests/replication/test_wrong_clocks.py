@@ -75,6 +75,22 @@ async def test_of_two_hosts_with_different_clocks_none_leads_and_both_say_so(sta
 
 
 @staged
+async def test_a_host_that_no_majority_answers_blames_no_clock(stage: Stage) -> None:
+    """Status would tell to set a clock, where hosts are down."""
+    leader = await stage.leader()
+    wrong, down = stage.others(leader)
+    down.crash(is_power_loss=True)
+    wrong.ahead_s = 30.0
+    assert leader.replica is not None
+    await stage.until(lambda: leader.replica.clocks.behind_s != 0)  # type: ignore[union-attr]
+
+    wrong.crash(is_power_loss=True)
+    await asyncio.sleep(30)
+
+    assert leader.replica.clocks.behind_s == 0
+
+
+@staged
 async def test_the_clock_of_a_voter_that_died_keeps_no_leader(stage: Stage) -> None:
     leader = await stage.leader()
     await stage.sent(leader)
