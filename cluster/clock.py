@@ -61,7 +61,8 @@ class Clock(Protocol):
         """Note a starting shard's last stamp: time continues there if the wall clock is earlier."""
 
     def take_over(self, last_stamp_ms: int) -> None:
-        """Begin anew at the wall clock, or at this stamp of another host if that is later."""
+        """Begin anew at the wall clock, at this clock if it is earlier because the wall clock
+        leapt, or at this stamp of another host if that is later."""
 
     @property
     def wall_s(self) -> Callable[[], float]:
@@ -114,11 +115,13 @@ class SystemClock:
         self._read_s = read_s
         ahead_s = self.wall_s() - (self._now_s + elapsed_s)
         leap_s = ahead_s - self._ahead_s
+        wanted_s = ahead_s
         if abs(leap_s) >= LEAP_S + elapsed_s * _DRIFT:
             self._doubt(int(self._now_s * 1000))
             self._on_leap(leap_s)
+            wanted_s = self._ahead_s  # the leap may be a moment old
         slew_s = elapsed_s * _SLEW
-        slewed_s = max(-slew_s, min(slew_s, ahead_s))
+        slewed_s = max(-slew_s, min(slew_s, wanted_s))
         self._ahead_s = ahead_s - slewed_s
         self._now_s += elapsed_s + slewed_s
         return int(self._now_s * 1000)
@@ -151,9 +154,12 @@ class SystemClock:
             self._ahead_s += ahead_s
 
     def take_over(self, last_stamp_ms: int) -> None:
-        """See `Clock.take_over`. Nothing was decided on this clock since, so it may turn back."""
+        """See `Clock.take_over`. Nothing was decided on this clock since, so it may turn back; it
+        does not leap forward with the wall clock, since leases would end early."""
         self.now_ms()
-        self._now_s, self._ahead_s = self.wall_s(), 0.0
+        wall_s = self.wall_s()
+        self._now_s = min(self._now_s, wall_s)
+        self._ahead_s = wall_s - self._now_s
         self.continue_from(last_stamp_ms)
 
     def _doubt(self, trusted_ms: int) -> None:

@@ -350,6 +350,38 @@ def test_a_reload_while_a_leap_is_not_believed_does_not_believe_it() -> None:
 # -- chance ----------------------------------------------------------------------------------------
 
 
+# -- a new leader ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unread_s", [1.0, 10 * HOUR_S])
+def test_a_new_leader_takes_no_part_in_a_leap_forward(unread_s: float) -> None:
+    """The wall clocks of all hosts leap, and the lead moves: leases last as long as they did."""
+    machine = Machine()
+    stamp_ms = int((machine.wall_s + unread_s) * 1000)
+    machine.monotonic_s += unread_s
+    machine.wall_s += unread_s + HOUR_S
+
+    machine.clock.take_over(stamp_ms)
+
+    assert abs(machine.clock.now_ms() - stamp_ms) <= 1
+    assert machine.goes_on(10) - stamp_ms == pytest.approx(10_500, abs=2), "it catches up"
+    assert machine.leaps == [pytest.approx(HOUR_S)]
+    assert machine.retained_ms() <= stamp_ms
+
+
+@pytest.mark.parametrize("ahead_s", [30.0, HOUR_S])
+def test_a_new_leader_whose_clock_was_ahead_begins_at_the_one_that_was_set_right(
+    ahead_s: float,
+) -> None:
+    machine = Machine(wall_s=START_S + ahead_s)
+    machine.monotonic_s += 5
+    machine.wall_s = START_S + 5
+
+    machine.clock.take_over(START_MS)
+
+    assert machine.clock.now_ms() == START_MS + 5_000
+
+
 def test_ids_differ_and_secrets_have_their_size() -> None:
     entropy = SystemEntropy()
 
