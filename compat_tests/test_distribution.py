@@ -163,6 +163,7 @@ def distributed(tests: list[str], *collected: list[str]) -> list[list[str]]:
                 process.done += 1
     assert all(process.shutting_down for process in processes)
     assert session.testscollected == len(tests)
+    assert not any(scheduling.assigned_work.values()), "what is done is forgotten"
     return [
         list(dict.fromkeys(own[at].split("::")[0] for at in process.asked))
         for process, own in zip(processes, collected, strict=True)
