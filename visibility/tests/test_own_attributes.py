@@ -26,7 +26,7 @@ class Own(NamedTuple):
     tags: tuple[dict[str, str], ...]
     """Of queues that take it."""
     taken: dict[str, int]
-    """The field of a message for each value."""
+    """Values, and the number that a message has by each."""
     of: Callable[[Content], int]
     refused: tuple[str, ...]
     reason: str
