@@ -97,6 +97,15 @@ class Held:
             self._tab.page.wait_for_timeout(10)
         raise AssertionError(f"{len(self.routes)} requests instead of {number}")
 
+    def wait_for(self, part: str) -> int:
+        """Wait until one was sent to an address with this part; its place."""
+        place = 0
+        while True:
+            self.wait(place + 1)
+            if part in self.routes[place].request.url:
+                return place
+            place += 1
+
     def let_go(self, at: int = 0) -> None:
         """Send one on. The page may have given it up."""
         with suppress(Exception):

@@ -44,7 +44,7 @@ class DeduplicationRecorded(Event, frozen=True):
         queue = shard.queue(self.queue_id)
         at_ms = self.ids[0][1].at_ms
         if not queue.remembered_ms:
-            shard.plan_pulse(queue, at_ms + 2 * DEDUPLICATION_WINDOW_SECONDS * 1000)
+            shard.plan_pulse(queue, at_ms + 2 * REMEMBERED_MS)
         queue.remembered_ms = at_ms
 
     @override
