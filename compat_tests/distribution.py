@@ -1,5 +1,6 @@
 """Distribution of test files to processes: one Spark for all files that need it, long files first,
 two processes for files that compute while those of the others wait, and the number of processes.
+The simulators come last and take what the others leave, each of their tests where there is room.
 
 Where there are files of both kinds, only those two collect all: to collect ten thousand tests takes
 ten seconds of processor time in each process. Before the first test xdist shows how many the first
@@ -27,6 +28,8 @@ NOT_SHARING = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_repl
 _WAITING = ("spark_jobs", "compat_tests")
 _BEHIND = 5
 """Niceness of processes that compute: time-outs of the other tests do not pass meanwhile."""
+_LAST = 19
+"""That of simulators, which have no time-outs."""
 FIRST = (
     "compat_tests/test_faults.py",
     NOT_SHARING[0],
@@ -52,9 +55,6 @@ FIRST = (
     "compat_tests/test_transactions_of_shards.py",
     "compat_tests/test_fifo_moves.py",
     "compat_tests/",
-    "cluster/tests/test_cluster_simulation.py",
-    "cluster/tests/test_fleet_simulation.py",
-    "cluster/tests/test_simulation.py",
     "cluster/tests/replication/test_replication.py",
     "cluster/tests/test_standard_model.py",
     "cluster/tests/test_fifo_model.py",
@@ -63,6 +63,12 @@ FIRST = (
     "sqs_api/tests/test_deletion_crashes.py",
 )
 """A file that takes minutes would hold up the end, when nothing else is left to run."""
+SIMULATORS = (
+    "cluster/tests/test_cluster_simulation.py",
+    "cluster/tests/test_fleet_simulation.py",
+    "cluster/tests/test_simulation.py",
+)
+"""Files whose tests have a clock of their own, take seconds each and share nothing."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -73,13 +79,26 @@ def pytest_configure(config: pytest.Config) -> None:
     That is two short messages over TCP, of which the second waits 40 ms for the acknowledgement of
     the first. They count tests that ended their process, which `loadfile` never repeats.
     """
-    given = getattr(config, "workerinput", {})
-    if given and _waits(config) and _computes(given["workerid"], given["workercount"]):
+    if _goes_behind(config):
         os.nice(_BEHIND)
     asked = getattr(config, "failures_db", None)
     if hasattr(config, "workerinput") and asked is not None:
         asked.sock.close()
         config.failures_db = StatusDB()  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let simulators run only while no other test of this run, nor a service of theirs, would.
+
+    Linux shares the processors between sessions first, and there are many: each host of a cluster
+    has its own. So has this process from here on, with the least share.
+    """
+    if item.nodeid.startswith(SIMULATORS) and _goes_behind(item.config) and os.nice(0) < _LAST:
+        os.nice(_LAST)
+        with suppress(OSError):
+            os.setsid()
+            Path("/proc/self/autogroup").write_text(str(_LAST))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -132,6 +151,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def _waits(config: pytest.Config) -> bool:
     return any(map(_is_waiting, config.args))
+
+
+def _goes_behind(config: pytest.Config) -> bool:
+    """True in a process that computes while others wait."""
+    given = getattr(config, "workerinput", None)
+    if given is None or not _waits(config):
+        return False
+    return _computes(given["workerid"], given["workercount"])
 
 
 def _is_waiting(name: str) -> bool:
@@ -200,6 +227,13 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
         super()._assign_work_unit(node)
 
     @override
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a process more when one test is left, which it begins once it knows of another;
+        xdist does so two tests before. Those may take minutes while other processes are idle."""
+        if not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+    @override
     def mark_test_complete(
         self, node: WorkerController, item_index: int, duration: float = 0
     ) -> None:
@@ -218,6 +252,8 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
 
 def runs_together(nodeid: str) -> str:
     """The name of the tests that run in one process with this one."""
+    if nodeid.startswith(SIMULATORS):
+        return nodeid
     file = nodeid.partition("::")[0]
     shares_spark = file.startswith("spark_jobs/") and file not in NOT_SHARING
     return "spark_jobs/" if shares_spark else file
@@ -225,12 +261,14 @@ def runs_together(nodeid: str) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest."""
+    """Begin with the files that take longest, and end with those that are cut into tests."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank(item.nodeid))
 
 
 def rank(nodeid: str) -> int:
-    """The place of a test's file among those that begin first."""
+    """The place of a test's file among those that begin first and last."""
+    if nodeid.startswith(SIMULATORS):
+        return len(FIRST) + 1
     ranks = (place for place, beginning in enumerate(FIRST) if nodeid.startswith(beginning))
     return next(ranks, len(FIRST))

@@ -15,9 +15,11 @@ from pytest_rerunfailures import StatusDB
 from compat_tests.distribution import (
     FIRST,
     NOT_SHARING,
+    SIMULATORS,
     ByKind,
     pytest_collection,
     pytest_configure,
+    pytest_runtest_setup,
     pytest_xdist_auto_num_workers,
     rank,
     runs_together,
@@ -27,7 +29,8 @@ CHECKOUT = Path(__file__).parent.parent
 
 
 def test_named_files_exist() -> None:
-    assert [name for name in (*FIRST, *NOT_SHARING) if not (CHECKOUT / name).exists()] == []
+    named = (*FIRST, *NOT_SHARING, *SIMULATORS)
+    assert [name for name in named if not (CHECKOUT / name).exists()] == []
 
 
 def test_files_that_share_a_spark_run_in_one_process() -> None:
@@ -53,10 +56,17 @@ def test_tests_that_wait_for_others_get_more_processes(
     assert pytest_xdist_auto_num_workers(config) == 3 + more
 
 
-def test_long_files_come_first() -> None:
+def test_a_simulators_tests_run_where_there_is_room() -> None:
+    tests = [f"{SIMULATORS[0]}::test[{number}]" for number in range(2)]
+
+    assert [runs_together(test) for test in tests] == tests
+
+
+def test_long_files_come_first_and_simulators_last() -> None:
     files = [
-        "auth/tests/test_sigv4.py",
         "cluster/tests/test_cluster_simulation.py",
+        "auth/tests/test_sigv4.py",
+        "cluster/tests/test_standard_model.py",
         "compat_tests/test_send.py",
         "compat_tests/test_faults.py",
     ]
@@ -205,6 +215,13 @@ def test_one_file_goes_to_a_process_that_collected_it() -> None:
     assert distributed(tests, [], tests) == [[], [COMPUTING[0]]]
 
 
+def test_a_process_is_not_given_more_while_it_has_two_tests_left() -> None:
+    long, *short = WAITING[:5]
+    tests = [*names_of(long), *(f"{file}::test" for file in short)]
+
+    assert distributed(tests, tests, tests) == [[long], short]
+
+
 def configured(**fields: Any) -> Any:
     config: Any = SimpleNamespace(failures_db=SimpleNamespace(sock=socket.socket()), **fields)
     pytest_configure(config)
@@ -231,6 +248,41 @@ def test_a_process_that_computes_goes_behind_those_that_wait(
     configured(workerinput={"workerid": process, "workercount": count}, args=names)
 
     assert found == niceness
+
+
+@pytest.mark.parametrize(
+    ("name", "process", "niceness"),
+    [
+        (SIMULATORS[0], "gw6", [5, 19]),
+        (SIMULATORS[0], "gw4", [5]),
+        ("cluster/tests/test_clock.py", "gw6", [5]),
+    ],
+)
+def test_a_simulator_goes_behind_all(
+    name: str, process: str, niceness: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config: Any = SimpleNamespace(
+        workerinput={"workerid": process, "workercount": 7}, args=["cluster", "compat_tests"]
+    )
+    item: Any = SimpleNamespace(nodeid=f"{name}::test", config=config)
+    found, sessions = [5], []
+
+    def nice(more: int) -> int:
+        if more:
+            found.append(more)
+        return found[-1]
+
+    def new_session() -> None:
+        sessions.append(1)
+        raise PermissionError
+
+    monkeypatch.setattr("os.nice", nice)
+    monkeypatch.setattr("os.setsid", new_session)
+    for _ in range(2):
+        pytest_runtest_setup(item)
+
+    assert found == niceness
+    assert len(sessions) == len(niceness) - 1
 
 
 def test_a_process_asks_nobody_how_often_a_test_failed() -> None:
