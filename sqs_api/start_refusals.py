@@ -58,6 +58,9 @@ def refusals(data: Path) -> Iterator[None]:
         raise NodeRefused(f"cannot use the keys of {data}: {error}") from error
     except sqlite3.Error as error:
         raise NodeRefused(f"cannot open the records of {data}: {error}") from error
+    except OSError as error:  # a file where a folder belongs, rights, links to themselves
+        place = error.filename or f"data folder {data}"
+        raise NodeRefused(f"cannot use {place}: {error.strerror or error}") from error
 
 
 @contextmanager

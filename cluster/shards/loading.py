@@ -42,6 +42,7 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
     """
     last_stamp_ms = 0
     departed: dict[int, int] = {}
+    undone: list[QueueState] = []
     loads = [table.load for table in TABLES.values() if table.load is not None]
     for place, (queue_id, row) in enumerate(rows.queues()):
         spans = yield from _in_slices(rows.spans(queue_id))
@@ -55,8 +56,13 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
         last_stamp_ms = max(last_stamp_ms, row.stamp_ms)
         if row.departed:
             departed[queue_id] = row.departed
+        if row.heir_id:
+            undone.append(queue)
         if place % SLICE_ROWS == 0:
             yield
+    for queue in undone:
+        if (heir := state.queues.get(queue.heir_id)) is not None:
+            heir.heir_of.append(queue.queue_id)
     for each in SHARD_TABLES:
         each.load(state, rows.store)
     for queue_id, messages in departed.items():

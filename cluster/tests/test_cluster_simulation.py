@@ -44,7 +44,7 @@ _SOONER = {
     "leave_groups_open": 10,
     "undo_nothing": 64,
     "undo_the_answer_only": 64,
-    "lose_what_a_closed_part_refused": 64,
+    "lose_what_a_closed_part_refused": 93,
     "receive_what_may_be_lost": 6,
     "cross_before_the_commit": 1,
     "no_learner_rule": 1,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.archive_rules import TAGS, waiting
@@ -15,7 +17,8 @@ from storage.tests.memory_store import MemoryStore
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import StartMessageMoveTask
 from visibility.contract.outcomes import Deliveries, Progress
-from visibility.rows.row_keys import message_key
+from visibility.rows.row_keys import message_key, queue_of
+from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -439,6 +442,77 @@ def test_what_an_undone_purge_knew_is_forgotten_by_the_next_one() -> None:
     assert again != sent
     assert driver.restore(second, third).is_done
     assert driver.submit(sending(third, "a")).answer == again
+
+
+class Watched(dict[int, QueueState]):
+    """The queues of a shard, and the ids of those that were looked at."""
+
+    def __init__(self, queues: dict[int, QueueState]) -> None:
+        super().__init__(queues)
+        self.seen: set[int] = set()
+
+    @override
+    def get(self, queue_id: int, default: Any = None) -> Any:
+        self.seen.add(queue_id)
+        return super().get(queue_id, default)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_send_looks_at_those_purged_queues_only_whose_purge_was_undone(is_loaded: bool) -> None:
+    first = prepared.queue_named("q.fifo", 1)
+    store, known = MemoryStore(), KnownQueues(first)
+    driver = Driver(known, store=store)
+    sent = driver.submit(sending(first, "first")).answer
+    second = driver.purge(first)
+    driver.submit(sending(second, "second"))
+    assert driver.restore(first, second).is_done
+    latest = second
+    purged = [second]
+    for _ in range(5):
+        latest = driver.purge(latest)
+        purged.append(latest)
+    purged.remove(latest)
+    assert driver.restore(second, latest).is_done
+    if is_loaded:
+        driver = Driver(known, store=store, now_ms=driver.now_ms)
+    queues = driver.state.queues = Watched(driver.state.queues)
+
+    assert driver.submit(sending(latest, "first")).answer == sent
+
+    undone = {first.queue_id, second.queue_id}
+    assert queues.seen & {each.queue_id for each in (first, *purged)} == undone
+
+
+class WatchedStore(MemoryStore):
+    """A store that notes the queues whose rows are asked for by many keys at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[int] = set()
+
+    @override
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        self.asked |= {queue_of(key) for key in keys}
+        return super().get_many(keys)
+
+
+def test_a_send_reads_no_ids_of_an_undone_purge_whose_five_minutes_are_over() -> None:
+    queue = prepared.queue_named("q.fifo", 1)
+    store = WatchedStore()
+    driver = Driver(KnownQueues(queue), store=store)
+    driver.submit(sending(queue, "before"))
+    successor = driver.purge(queue)
+    assert driver.restore(queue, successor).is_done
+    driver.submit(sending(successor, "after"))
+    assert queue.queue_id in store.asked
+    driver.pass_time(299_000)
+    driver.submit(sending(successor, "later"))
+    driver.pass_time(2_000)
+    store.asked.clear()
+
+    driver.submit(sending(successor, "last"))
+
+    assert store.asked == {successor.queue_id}
 
 
 def sending(queue: QueueDefinition, body: str) -> Request:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,47 @@ def test_lost_records_are_not_replaced_by_new_ones(tmp_path: Path) -> None:
         file.unlink()
 
     assert "its records.sqlite is missing" in _refusal(data)
+
+
+LOOP = "Too many levels of symbolic links"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_link", "reason"),
+    [
+        ("records.lock", False, "Is a directory"),
+        ("records.lock", True, LOOP),
+        ("records.sqlite", False, "Is a directory"),
+        ("format.json", False, "Is a directory"),
+        ("format.json", True, LOOP),
+        ("audit.log", False, "Is a directory"),
+        ("master.key", True, LOOP),
+        ("shard-0", True, LOOP),
+        ("shard-0.log/identity", False, "Is a directory"),
+        ("shard-0.log/answered", True, LOOP),
+        ("shard-0/CURRENT", False, "Is a directory"),
+        ("shard-0/LOCK", True, LOOP),
+    ],
+)
+def test_a_folder_or_a_link_in_the_place_of_a_file_is_named_in_one_line(
+    tmp_path: Path, name: str, is_link: bool, reason: str
+) -> None:
+    data = filled(tmp_path / "data")
+    place = data / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+    if is_link:
+        place.symlink_to(place.name)
+    else:
+        place.mkdir(mode=0o700)
+
+    text = _refusal(data)
+
+    assert reason in text
+    assert "\n" not in text
+    assert "accept-loss" not in text, "nothing is lost yet"
 
 
 async def _served(data: Path) -> list[str]:

@@ -344,6 +344,27 @@ def test_records_are_refused_if_both_copies_are_damaged(source: Path, tmp_path: 
     assert not names(tmp_path / "new")
 
 
+def test_folder_of_a_host_of_a_cluster_needs_the_clusters_records(
+    source: Path, tmp_path: Path
+) -> None:
+    """As in the runbook: its queues and keys are in etcd."""
+    (source / "member.json").write_text("{}")
+    (tmp_path / "apart").mkdir()
+    for file in source.glob("records.sqlite*"):
+        file.rename(tmp_path / "apart" / file.name)
+
+    refused = run("salvage", source, "--data", tmp_path / "refused")
+    for file in (tmp_path / "apart").iterdir():
+        file.rename(source / file.name)
+    said, _ = salvaged(source, tmp_path / "new")
+
+    assert refused.status == 2
+    assert "is of a host of a cluster" in refused.err
+    assert "holdfast restore --single" in refused.err
+    assert not names(tmp_path / "refused")
+    assert f"{QUEUES * MESSAGES} messages; none known" in said.out
+
+
 def spoil(file: Path) -> None:
     file.write_bytes(b"\0" * 200 + file.read_bytes()[200:])
 

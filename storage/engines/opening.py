@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EACCES, EISDIR, ELOOP, ENOTDIR, EPERM
 from pathlib import Path
 
 import msgspec
@@ -45,6 +46,9 @@ _WAYS_OUT = (
     "Restore a backup, copy what can be read with holdfast salvage, "
     "or start with --accept-loss on to go on without the rest"
 )
+
+_NOT_ITS_FILES = (EACCES, EPERM, EISDIR, ENOTDIR, ELOOP)
+"""Errors that tell of rights, or of something else under the name of a file: nothing is lost."""
 
 
 def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStore:
@@ -89,6 +93,8 @@ def _closing(rows: RowStore, disk: Disk) -> Iterator[None]:
         disk.stop()
         if isinstance(error, LogMismatch | OSError | msgspec.MsgspecError):
             way_out = "Free some space" if disk_refusal(error) else _WAYS_OUT
+            if isinstance(error, OSError) and error.errno in _NOT_ITS_FILES:
+                way_out = "Correct its rights, or what lies there in its place"
             if isinstance(error, NewerFormat):
                 way_out = "Start a version that knows it: this one was started in its place"
             raise StoreFailed(f"cannot open {rows.folder}: {error}. {way_out}") from error

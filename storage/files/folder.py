@@ -79,7 +79,10 @@ def open_folder(folder: Path, shards: int | range = 1) -> dict[int, Path]:
 
 def _reason(folder: Path, error: OSError) -> str:
     """The reason why a folder cannot be made, with its nearest existing ancestor."""
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    places = (folder, *folder.absolute().parents)
+    there = next(each for each in places if each.exists() or each.is_symlink())
+    if not there.exists():
+        return f"{there} is a link to nothing"
     if not there.is_dir():
         return f"{there} is not a folder"
     if isinstance(error, FileNotFoundError):  # as from /proc
@@ -221,8 +224,10 @@ def read_format(folder: Path) -> dict[str, object]:
         if not damage and content is not None:
             return content
         sound, also_damaged = _look(copy)
-    except OSError as error:
+    except NotADirectoryError as error:
         raise FolderRefused(f"{folder} is not a data folder") from error
+    except OSError as error:
+        raise FolderRefused(f"cannot use {error.filename}: {error.strerror}") from error
     if sound is not None and not also_damaged:
         _log.error("second_copy_used: %s was read in place of %s: %s", copy, file.name, damage)
         return sound

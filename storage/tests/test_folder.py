@@ -156,6 +156,15 @@ def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(folder: str, re
     assert str(caught.value) == f"cannot make data folder {folder}: {reason}"
 
 
+@pytest.mark.parametrize("target", ["data", "nothing/there"])
+def test_a_link_to_nothing_is_not_made_a_folder(tmp_path: Path, target: str) -> None:
+    folder = tmp_path / "data"
+    folder.symlink_to(target)
+
+    with pytest.raises(FolderRefused, match=rf"cannot make .*: {folder} is a link to nothing"):
+        open_folder(folder)
+
+
 # -- the second copy -------------------------------------------------------------------------------
 
 

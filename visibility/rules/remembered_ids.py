@@ -64,6 +64,7 @@ class PurgeUndone(Event, frozen=True, gc=False):
     def apply(self, shard: ShardState) -> None:
         purged, heir = shard.queue(self.queue_id), shard.queue(self.heir_id)
         purged.heir_id = self.heir_id
+        heir.heir_of.append(self.queue_id)
         if heir.remembered_ms < purged.remembered_ms:
             shard.plan_pulse(heir, purged.remembered_ms + 2 * REMEMBERED_MS)
             heir.remembered_ms = purged.remembered_ms
@@ -94,14 +95,24 @@ def known_ids(
     """The meanings of deduplication ids in the queue, and in those whose heir it is, the later one
     if there are several."""
     known = shard.rows.remembered(queue.queue_id, digests, now_ms)
-    heirs = [queue.queue_id]
-    purged = shard.queues.get(queue.continues)
-    while purged is not None:
-        if purged.heir_id in heirs:
-            known = shard.rows.remembered(purged.queue_id, digests, now_ms) | known
-            heirs.append(purged.queue_id)
-        purged = shard.queues.get(purged.continues)
+    if queue.heir_of:
+        for purged in _undone(shard, queue):
+            if purged.remembered_ms > now_ms - REMEMBERED_MS:
+                known = shard.rows.remembered(purged.queue_id, digests, now_ms) | known
     return known
+
+
+def _undone(shard: ShardState, queue: QueueState) -> list[QueueState]:
+    """The purged queues whose messages came to this one, the latest first."""
+    found: dict[int, QueueState] = {}
+    heirs = [queue]
+    while heirs:
+        heir = heirs.pop()
+        for purged in map(shard.queues.get, heir.heir_of):
+            if purged is not None and purged.heir_id == heir.queue_id:
+                found[purged.queue_id] = purged
+                heirs.append(purged)
+    return [found[queue_id] for queue_id in sorted(found, reverse=True)]
 
 
 class DeduplicationForgotten(Event, frozen=True, gc=False):

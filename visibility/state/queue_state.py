@@ -284,6 +284,9 @@ class QueueState:
     heir_id: int = 0
     """The queue that got messages of this one when its purge was undone, in which its ids count
     again; 0 for none."""
+    heir_of: list[int] = field(default_factory=list)
+    """The purged queues that had this one as heir, also if they have another one by now, or are
+    gone; volatile."""
     first_sequence: int = 1
     """No message of this queue has a lower sequence; those of the queue it succeeds do."""
     spans: dict[int, int] = field(default_factory=dict)

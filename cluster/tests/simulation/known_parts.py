@@ -293,6 +293,16 @@ def is_of_counters(request: Request) -> bool:
     return bool(request.queue.parts) and type(request.operation) is ReadCounters
 
 
+class _LateQueues(SplitQueues):
+    """Takes each request for the queue as the gateway's view shows it, which hears late."""
+
+    @override
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        queue = self._view.find(name_of(request.queue)) or request.queue
+        request = msgspec.structs.replace(request, queue=queue)
+        return super().submit(request, on_answer, room)
+
+
 def split_queues(router: Router, known: KnownParts, random: Random) -> SplitQueues:
     """A gateway's way to queues of several parts."""
 
@@ -306,7 +316,7 @@ def split_queues(router: Router, known: KnownParts, random: Random) -> SplitQueu
             return random.randbytes(size)
 
     checked = cast(Any, CheckedRouter(router, known))
-    return SplitQueues(checked, Lagging(known, random), Entropy(), LoopClock().wall_s)
+    return _LateQueues(checked, Lagging(known, random), Entropy(), LoopClock().wall_s)
 
 
 def older_parts(queue: QueueDefinition, before: QueueDefinition) -> QueueDefinition:
