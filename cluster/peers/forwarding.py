@@ -136,8 +136,8 @@ class PeerRouter(Router):
         *,
         is_offered: bool = False,
     ) -> Ticket:
-        """See `Router`. `age_ms` is the time since a client sent the same request first, with the
-        same id, if its answer did not arrive."""
+        """Submit here or at the leader. `age_ms` is the time since a client sent the same request
+        first, with the same id, if its answer did not arrive."""
         if not age_ms:
             number = request.queue.shard
             shard = self.shards.get(number)
@@ -289,19 +289,18 @@ class PeerRouter(Router):
         return await self.ask(request)
 
     def give_back(self, request: Request, received: Ticket | None) -> None:
-        """See `Router`. What came with a repeated answer is only given back by an undoing
-        (rule 40)."""
+        """Return messages; those of a repeated answer only by an undoing (rule 40)."""
         if isinstance(received, Routed) and received.is_retry:
             self.retries.undo(received)
         else:
             super().give_back(request, received)
 
     def submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
-        """See `Router`. Whoever leads the shard refuses."""
+        """Submit a request that the shard's leader may refuse."""
         self.submit(request, on_answer, age_ms=age_ms)
 
     def cancel(self, ticket: Ticket) -> bool:
-        """See `Router`. A poll at another host is answered all the same, empty."""
+        """Stop waiting. A poll at another host is answered all the same, empty."""
         assert isinstance(ticket, Routed)
         ticket.is_cancelled = True
         here = ticket if ticket.is_here else ticket.here
@@ -321,7 +320,7 @@ class PeerRouter(Router):
         return True
 
     def end_waiting(self) -> None:
-        """See `Router`. Requests are held a little longer: this host may just have handed over."""
+        """End long polls. Requests are held a little longer: this host may have handed over."""
         super().end_waiting()
         self.retries.ends_s = self._monotonic_s() + self._settings.stopping_hold_s
         for ticket in list(self._polling):

@@ -158,7 +158,7 @@ class Link:
         self.wire.send(Kind.HELLO, 0, encode(self._hello))
 
     def received(self, frame: Frame) -> None:
-        """See `Side`."""
+        """Take an outcome, or the peer's part of the handshake."""
         kind, number, body = frame
         if kind == Kind.ANSWER and self.peer is not None:
             self._settle(number, body)
@@ -260,11 +260,11 @@ class Call:
         """Called when the answer is not needed any more, or cannot be sent any more."""
 
     def has(self, size: int, messages: int) -> bool:
-        """See `Room`."""
+        """True if the connection has room for an answer of this size."""
         return self._incoming.wire.has_room(size)
 
     def take(self, size: int) -> None:
-        """See `Room`. Others may take it first: then the answer is refused."""
+        """Take no room: others may fill it first, then the answer is refused."""
 
     def answer(self, body: bytes) -> bool:
         """False if the other host does not get it: then it is told so, if it can be reached."""
@@ -379,7 +379,7 @@ class Incoming:
         self._acceptor.begun(self)
 
     def received(self, frame: Frame) -> None:
-        """See `Side`."""
+        """Take a request, a message or the peer's part of the handshake."""
         kind, number, body = frame
         if not self.peer:
             self._shake_hands(kind, body)

@@ -225,7 +225,7 @@ class ReplicatedStores:
         return {number: store.replica for number, store in self._opened.items()}
 
     def key_freed(self, number: int) -> None:
-        """See `LeaderKey.freed`."""
+        """Coordination reported that the key of a shard is free."""
         store = self._opened.get(number)
         if store is not None:
             store.replica.key.freed()

@@ -58,9 +58,8 @@ class TurnTimes:
 class LeadOwner(Protocol):
     """The shard. It ends a Lead that reports a failure or damage."""
 
-    @property
-    def followed(self) -> Followed:
-        """The queues whose rows somebody follows."""
+    followed: Followed
+    """The queues whose rows somebody follows."""
 
     def on_failure(self, error: StoreFailed, tickets: Sequence[Ticket] = ()) -> None:
         """The store failed, or a Turn with these tickets."""
@@ -72,7 +71,7 @@ class LeadOwner(Protocol):
         """Have the next opening of the store rebuild a queue; False if it did so before."""
 
     def submit(self, request: Request, on_answer: OnAnswer) -> object:
-        """See `Shard.submit`."""
+        """Have the shard decide a request of its own."""
 
     def tell(self, news: News) -> None:
         """Tell the news of the shard."""
