@@ -43,6 +43,7 @@ class Fifo(Order):
 
     locks_groups = True
     handles_expire = True
+    parts_have_groups = True
 
     @override
     def choose(self, taking: Taking) -> tuple[Event, ...]:

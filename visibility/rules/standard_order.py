@@ -32,6 +32,7 @@ class Standard(Order):
 
     locks_groups = False
     handles_expire = False
+    parts_have_groups = False
 
     @override
     def choose(self, taking: Taking) -> tuple[Event, ...]:
