@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock, Entropy
-from cluster.shards.issued_ids import SharedCatalog
 from cluster.shards.shard_report import ArchiveLimits, Followed, News
 from cluster.shards.turn_sample import TurnSample
 from storage.engines.store import Store, StoreFailed
@@ -40,7 +40,7 @@ class ShardParts(NamedTuple):
     """Entries that may be appended and not committed (rule 6)."""
     remembers: bool = False
     """Answers are kept for retries."""
-    shared_catalog: SharedCatalog | None = None
+    shared_catalog: Catalog | None = None
     """Over a replicated store a new leader asks it: `definitions` may lag behind."""
 
 

@@ -38,7 +38,7 @@ from visibility.rules.acknowledge import ReturnMessages
 from visibility.state.waiters import Ticket
 
 if TYPE_CHECKING:
-    from cluster.shards.issued_ids import SharedCatalog
+    from cluster.catalog.catalog import Catalog
     from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 
 SHARD = 0
@@ -155,7 +155,7 @@ class Process:
                 entropy=entropy,
                 definitions=cluster.queues,
                 remembers=True,
-                shared_catalog=cast("SharedCatalog", self.catalog),
+                shared_catalog=cast("Catalog", self.catalog),
             ),
         )
         self._submit = self.shard.submit
