@@ -295,8 +295,9 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
 
     # -- ReplicaOwner ------------------------------------------------------------------------------
 
+    @override
     def first_body(self) -> bytes:
-        """The body of a term's first Entry, which changes no rows."""
+        """It changes no rows."""
         return encode_body(EntryBody(self._now_ms(), [], []))
 
     @override
