@@ -109,7 +109,7 @@ class SystemClock:
         self._was_continued = False
 
     def now_ms(self) -> int:
-        """See `Clock.now_ms`."""
+        """The shard's time in epoch milliseconds. Never decreases."""
         read_s = self.monotonic_s()
         elapsed_s = read_s - self._read_s
         self._read_s = read_s
@@ -127,7 +127,7 @@ class SystemClock:
         return int(self._now_s * 1000)
 
     def trusted_ms(self, now_ms: int) -> int:
-        """See `Clock.trusted_ms`."""
+        """The time on which retention may act, 0 for `now_ms`."""
         if not self._doubted_until_s:
             return 0
         if self._read_s >= self._doubted_until_s:
@@ -136,7 +136,7 @@ class SystemClock:
         return min(self._trusted_ms, now_ms)
 
     def continue_from(self, last_stamp_ms: int) -> None:
-        """See `Clock.continue_from`."""
+        """Continue at the last stamp if the wall clock is earlier."""
         self.now_ms()
         is_start, self._was_continued = not self._was_continued, True
         if not last_stamp_ms:
@@ -154,8 +154,8 @@ class SystemClock:
             self._ahead_s += ahead_s
 
     def take_over(self, last_stamp_ms: int) -> None:
-        """See `Clock.take_over`. Nothing was decided on this clock since, so it may turn back; it
-        does not leap forward with the wall clock, since leases would end early."""
+        """Begin anew after another host led. Nothing was decided on this clock since, so it may
+        turn back; it does not leap forward with the wall clock, since leases would end early."""
         self.now_ms()
         wall_s = self.wall_s()
         self._now_s = min(self._now_s, wall_s)
@@ -175,5 +175,5 @@ class SystemEntropy:
         self.bits128: Callable[[], int] = partial(random.Random(os.urandom(32)).getrandbits, 128)
 
     def secret(self, size: int) -> bytes:
-        """See `Entropy.secret`."""
+        """Random bytes for keys."""
         return os.urandom(size)

@@ -18,12 +18,7 @@ from auth.auth_errors import AuthError
 from auth.caller import Caller
 from visibility.contract.errors import InternalError, QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
-from visibility.contract.operations import (
-    DeleteMessage,
-    Operation,
-    ReceiveMessage,
-    SendMessage,
-)
+from visibility.contract.operations import DeleteMessage, Operation, ReceiveMessage, SendMessage
 from visibility.contract.outcomes import Answer, Deduplicated
 from visibility.rules.features import OPERATIONS
 

@@ -24,7 +24,7 @@ from cluster.peers.revision_barrier import RevisionBarrier, spread
 from cluster.peers.roles import PeerRole
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
-from cluster.replication.hosting import ReplicatedStores
+from cluster.replication.hosting import HostInCluster, HostParts, ReplicatedStores
 from cluster.replication.replica_port import PeerMessages
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -212,19 +212,17 @@ def open_cluster_host(
     process.opened.push_async_callback(transport.stop)
     plan = LeaderPlan(membership, joined.own_leaders, disk.has_space)
     stores = ReplicatedStores(
-        joined.member.host,
-        PeerMessages(transport),
-        leadership_of=joined.keys.of_shard,
-        log_id_of=joined.cluster.logs().__getitem__,
-        peers=lambda: list(membership.peers),
-        options=options,
-        clock=clock,
-        entropy=entropy,
-        checkpoints=CheckpointTraffic(transport, monotonic_s=clock.monotonic_s, entropy=entropy),
-        written_as=lambda: membership.shown.formats,
-        reluctance_s=plan.reluctance_s,
-        has_space=disk.has_space,
-        has_much_space=disk.has_much_space,
+        HostInCluster(
+            joined.member.host,
+            PeerMessages(transport),
+            peers=lambda: list(membership.peers),
+            leadership_of=joined.keys.of_shard,
+            log_id_of=joined.cluster.logs().__getitem__,
+            written_as=lambda: membership.shown.formats,
+            reluctance_s=plan.reluctance_s,
+        ),
+        HostParts(options, clock, entropy, disk.has_space, disk.has_much_space),
+        CheckpointTraffic(transport, monotonic_s=clock.monotonic_s, entropy=entropy),
     )
     joined.own_leaders.subscribe(partial(_leader_changed, joined, stores))
     balance = LeaderBalance(

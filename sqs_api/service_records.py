@@ -33,7 +33,7 @@ class Host(Protocol):
 
     @property
     def others(self) -> OtherHosts:
-        """See `Catalog`."""
+        """The other hosts that change the records."""
 
 
 class Records(NamedTuple):

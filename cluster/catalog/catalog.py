@@ -218,7 +218,8 @@ class Catalog(QueueView):
             self._awaited.remove(awaited)
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
-        """See `View`. One mark serves all that wait when it is made."""
+        """Call once the view has all that was committed before. One mark serves all that wait when
+        it is made."""
         self._when_marked(lambda is_shown: then())
 
     async def caught_up(self) -> bool:
@@ -426,7 +427,7 @@ class Catalog(QueueView):
         return self.kept.restorable(self._now_ms())
 
     def obstacle(self, kept: KeptQueue) -> str | None:
-        """See the rule."""
+        """The reason for which a queue cannot be restored now, None if it can."""
         return rules.obstacle(self, kept)
 
     # -- actions: see the rule of the same name ----------------------------------------------------

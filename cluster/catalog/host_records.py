@@ -59,7 +59,7 @@ class HostRecords:
 
 
 async def _locked(data: Path, wait_s: float) -> int:
-    """See `lock_records`."""
+    """Take the lock, as `lock_records` says; the handle of its file."""
     now_s = asyncio.get_running_loop().time
     end_s = now_s() + wait_s
     while True:

@@ -33,7 +33,7 @@ class OtherHosts:
         return None
 
     def draining_shards(self) -> Collection[int]:
-        """See `QueueView`."""
+        """Shards that get no new queues."""
         return ()
 
 

@@ -115,7 +115,7 @@ class QueueView:
         return queue
 
     def all_queues(self) -> Iterator[QueueDefinition]:
-        """See `Definitions.all_queues`."""
+        """All usable queues; of one with parts, each part."""
         for queue in self:
             if queue.parts:
                 yield from queue.all_parts()
@@ -128,7 +128,7 @@ class QueueView:
 
     @property
     def accounts(self) -> int:
-        """See `Definitions`."""
+        """The number of accounts that have queues."""
         return len(self._queues_of_account)
 
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
@@ -142,7 +142,7 @@ class QueueView:
         return self._queues.get((parsed.account, parsed.region, parsed.name)) if parsed else None
 
     def keeps(self, arn: str) -> bool:
-        """See `Definitions`."""
+        """True if an ARN names a queue, or one that was deleted and can be restored."""
         return self.queue_of_arn(arn) is not None or self.kept.has_deleted(arn)
 
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
@@ -224,7 +224,7 @@ class QueueView:
         return queue
 
     def continued(self) -> list[tuple[int, int]]:
-        """See `Definitions.continued`."""
+        """Pairs of ids, ascending: each purged queue that is kept, and its continuation."""
         pairs = [(each.queue.queue_id, each.continued_as) for each in self.kept]
         return sorted(pair for pair in pairs if pair[1])
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import structlog
+from typing_extensions import override
 
 from cluster.clock import Clock, Entropy
 from cluster.coordination import etcd_messages
@@ -20,6 +21,7 @@ from cluster.coordination.coordination import (
     RECORDS_MAX,
     Conflict,
     Done,
+    LeasingCoordination,
     OnChange,
     Outcome,
     Record,
@@ -57,8 +59,8 @@ _SPREAD = 0.3
 """Watches are tested after so much less than the time of silence, at most."""
 
 
-class EtcdCoordination:
-    """See LeasingCoordination."""
+class EtcdCoordination(LeasingCoordination):
+    """Keeps the records in etcd."""
 
     def __init__(
         self,
@@ -120,8 +122,9 @@ class EtcdCoordination:
         self._parts.append(part)
         return part
 
+    @override
     async def close(self) -> None:
-        """See Coordination. Leases end by themselves."""
+        """Leases end by themselves."""
         for part in self._parts:
             await part.close()
         for task in self._tasks:
@@ -137,8 +140,8 @@ class EtcdCoordination:
 
     # -- read --------------------------------------------------------------------------------------
 
+    @override
     async def read_all(self) -> Snapshot | Unavailable:
-        """See Coordination."""
         deadline = Deadline(self._deadline_s)
         while True:
             try:
@@ -179,8 +182,9 @@ class EtcdCoordination:
             begin = answer.kvs[-1].key + b"\0"
             limit = max(self._page, min(_fitting(answer.kvs), most))
 
+    @override
     async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
-        """See Coordination. One transaction, so all are of one revision."""
+        """One transaction, so all are of one revision."""
         assert len(keys) <= RECORDS_MAX
         steps = [
             etcd_messages.Step(request_range=etcd_messages.Range(self._prefix + key.encode()))
@@ -210,8 +214,8 @@ class EtcdCoordination:
 
     # -- commit ------------------------------------------------------------------------------------
 
+    @override
     async def commit(self, transaction: Transaction) -> Outcome:
-        """See Coordination."""
         assert len(transaction.changes) <= RECORDS_MAX
         assert len(transaction.conditions) <= RECORDS_MAX
         return await asyncio.shield(self._start(self._commit(transaction)))
@@ -234,8 +238,8 @@ class EtcdCoordination:
 
     # -- watch -------------------------------------------------------------------------------------
 
+    @override
     async def watch(self, after: Snapshot, on_change: OnChange) -> None:
-        """See Coordination."""
         watch = EtcdWatch(
             self._client,
             self._prefix,
@@ -247,8 +251,8 @@ class EtcdCoordination:
         self._watches.append(watch)
         self._start(watch.run(after, on_change))
 
+    @override
     def expect(self, revision: int) -> None:
-        """See Coordination."""
         for watch in self._watches:
             watch.expect(revision)
 
@@ -303,8 +307,8 @@ class EtcdCoordination:
 
     # -- leases ------------------------------------------------------------------------------------
 
+    @override
     async def grant(self, ttl_s: int, on_gone: Callable[[], None]) -> EtcdLease | Unavailable:
-        """See LeasingCoordination."""
         lease_id = self._entropy.bits128() % (1 << _LEASE_ID_BITS) or 1
         monotonic_s = self._clock.monotonic_s
         lease = EtcdLease(self._client, lease_id, monotonic_s, on_gone)

@@ -27,7 +27,7 @@ Start = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class EtcdLease:
-    """See Lease."""
+    """A lease of etcd."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class EtcdLease:
         self.held_until_s = max(self.held_until_s, sent_s + ttl_s)
 
     def is_held(self) -> bool:
-        """See Lease."""
+        """True while no other host can have seen it end. Never true again after it was false."""
         self._is_over = self._is_over or self._monotonic_s() >= self.held_until_s
         return not self._is_over
 
     async def release(self) -> None:
-        """See Lease."""
+        """End it, and with it the records bound to it."""
         self._is_over = True
         self.stop()
         await self._revoke()

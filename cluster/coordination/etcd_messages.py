@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 import msgspec
+from typing_extensions import override
 
 RANGE, TXN, PUT = "/v3/kv/range", "/v3/kv/txn", "/v3/kv/put"
 GRANT, RENEW, REVOKE = "/v3/lease/grant", "/v3/lease/keepalive", "/v3/lease/revoke"
@@ -157,8 +158,8 @@ class Renewed(Answer, frozen=True):
     result: LeaseAnswer = LeaseAnswer()
 
     @property
+    @override
     def origin(self) -> Header:
-        """See Answer."""
         return self.result.header
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
 import aiohttp
+from typing_extensions import override
 
 _LINE_BYTES_MAX = 256 << 20
 """Limit of a watch's line: a thousand transactions of the size that etcd accepts by default do not
@@ -84,8 +85,8 @@ class TlsFiles(NamedTuple):
         return context
 
 
-class HttpWire:
-    """See Wire."""
+class HttpWire(Wire):
+    """Sends over HTTP/1.1, with connections kept open."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._sockets = WeakSet[socket.socket]()
@@ -97,10 +98,10 @@ class HttpWire:
         )
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
 
+    @override
     async def post(
         self, endpoint: str, path: str, body: bytes, headers: Mapping[str, str], limit_s: float
     ) -> Reply:
-        """See Wire."""
         timeout = aiohttp.ClientTimeout(total=limit_s)
         try:
             async with self._session.post(
@@ -110,10 +111,10 @@ class HttpWire:
         except (aiohttp.ClientError, OSError) as error:  # a timeout is an OSError
             raise _no_answer(endpoint, error) from error
 
+    @override
     async def stream(
         self, endpoint: str, path: str, body: bytes, headers: Mapping[str, str], limit_s: float
     ) -> AsyncGenerator[bytes]:
-        """See Wire."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=limit_s)
         try:
             async with asyncio.timeout(limit_s):
@@ -126,8 +127,8 @@ class HttpWire:
         except (aiohttp.ClientError, OSError) as error:
             raise _no_answer(endpoint, error) from error
 
+    @override
     async def close(self) -> None:
-        """See Wire."""
         await self._session.close()
         # A connection over TLS whose request was cancelled while it was made waits for the member's
         # goodbye, and aiohttp does not know of it: the end of its stream ends it.

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
+from typing_extensions import override
+
 from cluster.coordination.coordination import (
     Change,
     Coordination,
@@ -19,27 +21,28 @@ from cluster.coordination.coordination import (
 T = TypeVar("T")
 
 
-class Part:
-    """See Coordination. Keys are without the folder; `close` ends the watches, and nothing else."""
+class Part(Coordination):
+    """A folder of a coordination. Keys are without the folder; `close` ends the watches, and
+    nothing else."""
 
     def __init__(self, whole: Coordination, folder: str) -> None:
         self._whole = whole
         self._folder = folder
         self._is_closed = False
 
+    @override
     async def read_all(self) -> Snapshot | Unavailable:
-        """See Coordination."""
         return self._own(await self._whole.read_all())
 
+    @override
     async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
-        """See Coordination."""
         return self._own(await self._whole.read([self._folder + key for key in keys]))
 
     def _own(self, found: Snapshot | Unavailable) -> Snapshot | Unavailable:
         return found if isinstance(found, Unavailable) else below(found, self._folder)
 
+    @override
     async def commit(self, transaction: Transaction) -> Outcome:
-        """See Coordination."""
         conditions, changes, leases = transaction
         return await self._whole.commit(
             Transaction(self._placed(conditions), self._placed(changes), self._placed(leases))
@@ -48,9 +51,8 @@ class Part:
     def _placed(self, own: Mapping[str, T]) -> dict[str, T]:
         return {self._folder + key: value for key, value in own.items()}
 
+    @override
     async def watch(self, after: Snapshot, on_change: OnChange) -> None:
-        """See Coordination."""
-
         def report(change: Change) -> None:
             if not self._is_closed:
                 records, revisions = self._named(change.records), self._named(change.revisions)
@@ -62,12 +64,12 @@ class Part:
         begin = self._folder
         return {key.removeprefix(begin): placed[key] for key in placed if key.startswith(begin)}
 
+    @override
     def expect(self, revision: int) -> None:
-        """See Coordination."""
         self._whole.expect(revision)
 
+    @override
     async def close(self) -> None:
-        """See Coordination."""
         self._is_closed = True
 
 
@@ -82,8 +84,8 @@ def below(found: Snapshot, folder: str) -> Snapshot:
     )
 
 
-class Fixed:
-    """See Coordination. Nothing changes."""
+class Fixed(Coordination):
+    """Records that never change."""
 
     def __init__(self, copied: Snapshot) -> None:
         self._copied = copied
@@ -92,23 +94,26 @@ class Fixed:
         """The records whose keys begin with this."""
         return Fixed(below(self._copied, folder))
 
+    @override
     async def read_all(self) -> Snapshot:
-        """See Coordination."""
         return self._copied
 
+    @override
     async def read(self, keys: Collection[str]) -> Snapshot:
-        """See Coordination."""
         return self._copied.of(keys)
 
+    @override
     async def commit(self, transaction: Transaction) -> Outcome:
-        """See Coordination."""
         return Unavailable("this is a copy of them")
 
+    @override
     async def watch(self, after: Snapshot, on_change: OnChange) -> None:
-        """See Coordination."""
+        """There is nothing to do."""
 
+    @override
     def expect(self, revision: int) -> None:
-        """See Coordination."""
+        """There is nothing to do."""
 
+    @override
     async def close(self) -> None:
-        """See Coordination."""
+        """There is nothing to do."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import aiosqlite
+from typing_extensions import override
 
 from cluster.coordination import coordination
 from cluster.coordination.part import Part
@@ -43,8 +44,8 @@ def _opened(file: Path, first: Callable[[], Mapping[str, bytes]]) -> tuple[sqlit
         raise sqlite3.OperationalError(error.strerror) from error
 
 
-class SqliteCoordination:
-    """See Coordination."""
+class SqliteCoordination(coordination.Coordination):
+    """Keeps the records of a host in SQLite."""
 
     def __init__(
         self,
@@ -77,25 +78,25 @@ class SqliteCoordination:
         """The records whose keys begin with this; closing them does not close the file."""
         return Part(self, folder)
 
+    @override
     async def close(self) -> None:
-        """See Coordination."""
         self._watchers.clear()
         await self._connection.close()
 
+    @override
     async def read_all(self) -> coordination.Snapshot | coordination.Unavailable:
-        """See Coordination."""
         try:
             return await self._in_thread(lambda: read_records(self._database))
         except sqlite3.Error as error:
             return coordination.Unavailable(str(error))
 
+    @override
     async def read(self, keys: Collection[str]) -> coordination.Snapshot | coordination.Unavailable:
-        """See Coordination."""
         found = await self.read_all()
         return found if isinstance(found, coordination.Unavailable) else found.of(keys)
 
+    @override
     async def commit(self, transaction: coordination.Transaction) -> coordination.Outcome:
-        """See Coordination."""
         assert not transaction.leases, "a single host has none"
 
         def report(done: tuple[coordination.Outcome, list[coordination.Change]]) -> None:
@@ -106,8 +107,8 @@ class SqliteCoordination:
         outcome, _ = await self._in_thread(lambda: self._commit_and_look(transaction), report)
         return outcome
 
+    @override
     async def watch(self, after: coordination.Snapshot, on_change: coordination.OnChange) -> None:
-        """See Coordination."""
 
         def begin(missed: list[coordination.Change]) -> None:
             for change in missed:
@@ -121,8 +122,9 @@ class SqliteCoordination:
         if on_change in self._watchers:
             self._watchers.remove(on_change)
 
+    @override
     def expect(self, revision: int) -> None:
-        """See Coordination. Watches never lag."""
+        """Watches never lag."""
 
     # -- in the thread -----------------------------------------------------------------------------
 

@@ -241,6 +241,6 @@ class FleetLeaders:
         self._subscribe = (own.subscribe, fleet.subscribe)
 
     def subscribe(self, on_change: Callable[[int], None]) -> None:
-        """See `Leaders`."""
+        """Call back with each shard whose leader changed, of any cluster."""
         for subscribe in self._subscribe:
             subscribe(on_change)

@@ -8,29 +8,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
-from cluster.fleet.choices import choose_shard
+from typing_extensions import override
+
+from cluster.fleet.choices import KnownLoads, choose_shard
 from cluster.fleet.plan_table import Cluster
 
 
-class QueueCounts:
-    """See KnownLoads."""
+class QueueCounts(KnownLoads):
+    """Counts of queues instead of loads."""
 
     def __init__(self, clusters: Mapping[str, Cluster], queues: Mapping[int, int]) -> None:
         """`queues` are counted by shard."""
         self._clusters = clusters
         self._queues = queues
 
+    @override
     def load(self, cluster: str) -> float:
-        """See KnownLoads: queues a shard."""
+        """Queues a shard."""
         shards = self._clusters[cluster].shards
         return sum(self.shard(shard) for shard in shards) / len(shards)
 
+    @override
     def shard(self, shard: int) -> float:
-        """See KnownLoads: queues."""
+        """Queues."""
         return self._queues.get(shard, 0)
 
+    @override
     def has_room(self, cluster: str, asked: float) -> bool:
-        """See KnownLoads."""
         return True
 
 

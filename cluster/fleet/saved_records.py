@@ -17,6 +17,7 @@ from zlib import crc32
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from cluster.coordination.coordination import (
     Change,
@@ -92,8 +93,8 @@ class SavedRecords:
             await part.save(self._in_thread)
 
 
-class SavedPart:
-    """See Coordination."""
+class SavedPart(Coordination):
+    """A folder of the records, from their saved table while etcd is away."""
 
     def __init__(self, whole: SavedRecords, records: Coordination, file: Path, fleet: str) -> None:
         self._whole = whole
@@ -109,8 +110,9 @@ class SavedPart:
         again."""
         self._log = structlog.get_logger("records")
 
+    @override
     async def read_all(self) -> Snapshot | Unavailable:
-        """See Coordination. From the table while etcd is away."""
+        """From the table while etcd is away."""
         whole = self._whole
         if whole.is_away and (saved := self._read()) is not None:
             return saved  # not another wait for etcd
@@ -126,19 +128,20 @@ class SavedPart:
             return saved
         return found
 
+    @override
     async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
-        """See Coordination. The same."""
+        """The same."""
         saved = self._read() if self._whole.is_away else None
         if saved is None:
             return await self._records.read(keys)
         return saved.of(keys)
 
+    @override
     async def commit(self, transaction: Transaction) -> Outcome:
-        """See Coordination."""
         return _AWAY if self._whole.is_away else await self._records.commit(transaction)
 
+    @override
     async def watch(self, after: Snapshot, on_change: OnChange) -> None:
-        """See Coordination."""
         self._begun, self._changes, self._revision = after, {}, after.revision
 
         def report(change: Change) -> None:
@@ -151,12 +154,12 @@ class SavedPart:
 
         await self._records.watch(after, report)
 
+    @override
     def expect(self, revision: int) -> None:
-        """See Coordination."""
         self._records.expect(revision)
 
+    @override
     async def close(self) -> None:
-        """See Coordination."""
         await self._records.close()
 
     # -- the table ---------------------------------------------------------------------------------

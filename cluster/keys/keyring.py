@@ -36,9 +36,10 @@ from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import RECORDS_MAX, Coordination
 from cluster.coordination.records import Draft, Records, View
 from cluster.keys import key_records
-from cluster.keys.key_owners import Grant, NamedKey, check_grant, key_place, policy_of
+from cluster.keys.key_owners import Grant, NamedKey
 from cluster.keys.lost_blocks import LostBlocks, Wraps, raise_counter
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
+from cluster.keys.named_keys import NamedKeys
 from cluster.keys.spare_blocks import SpareBlocks
 
 DIGESTS = "digests of ids"
@@ -68,7 +69,7 @@ class Secrets:
         return self._wrapping.unwrap(stored, purpose)
 
 
-class Keyring:
+class Keyring(NamedKeys):
     """The keys, by name and by number.
 
     Changes raise KeysAway if they cannot be made now, SealBroken for damaged records.
@@ -89,19 +90,12 @@ class Keyring:
         spares: SpareBlocks | None,
     ) -> None:
         """Call `open` instead."""
+        super().__init__()
         self._records = records
         self._master = WrappingKey(master)
         self._clock = clock
         self._entropy = entropy
         self._is_shared = is_shared
-        self._wrapping: dict[int, tuple[NamedKey, WrappingKey]] = {}
-        """By version."""
-        self._stored_versions: dict[int, bytes] = {}
-        """Versions as they are stored: a restored etcd may issue a number again."""
-        self._keys: dict[str, NamedKey] = {}
-        """By row."""
-        self._names: dict[tuple[str, str], NamedKey] = {}
-        """By account and name."""
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
         self._blocks: dict[str, key_records.OwnBlock] = {}
         """By row."""
@@ -154,7 +148,7 @@ class Keyring:
             self._root = self._root_in(wrapped)
             self.digest_key = self._secret(view, DIGESTS)
             self.secrets = Secrets(WrappingKey(self._secret(view, CREDENTIALS)), self._entropy)
-            self._load(view)
+            self._load(view, self._cipher)
         except SealBroken as error:
             raise KeysUnusable(f"cannot read the keys: {error}") from error
         wraps = Wraps(self._cipher, self._wrapped)
@@ -229,33 +223,6 @@ class Keyring:
         """Call it when named keys were changed, here or elsewhere, and when blocks of data keys
         were lost."""
         self._listeners.append(listener)
-
-    # -- read --------------------------------------------------------------------------------------
-
-    def names(self) -> list[NamedKey]:
-        """Every named key, including the built-in one, by account and name."""
-        return [self._names[place] for place in sorted(self._names)]
-
-    def find(self, reference: str, account: str) -> NamedKey | None:
-        """The key of a KmsMasterKeyId for an account: one of its own, or of the account that an ARN
-        names."""
-        place = key_place(reference)
-        owner = place.account or account
-        found = self._names.get((owner, place.name)) or self._names.get(("", place.name))
-        if found is None:
-            found = next((key for key in self._keys.values() if key.key_id == place.name), None)
-            if found is not None and found.account not in (owner, ""):
-                return None
-        return found
-
-    def named(self, name: str, account: str | None = None) -> NamedKey:
-        """The key of that name or id, of the given account or the only one with it. Raises
-        KeyError."""
-        there = [key for key in self.names() if name in (key.name, key.key_id)]
-        own = [key for key in there if account is None or key.account in (account, "")]
-        if len(own) != 1:
-            raise KeyError(name)
-        return own[0]
 
     # -- named keys --------------------------------------------------------------------------------
 
@@ -503,14 +470,14 @@ class Keyring:
         self._data_keys[number] = (named, key)
         return named, key
 
-    # -- the view ----------------------------------------------------------------------------------
+    # -- changes that are reported -----------------------------------------------------------------
 
     def _on_view(self, view: View, changed: Collection[str]) -> None:
         lost = self._lost.look(view, changed, self._wrapping)
         has_keys = any(key.startswith(key_records.KEYS) for key in changed)
         if has_keys:
             try:
-                self._load(view)
+                self._load(view, self._cipher)
             except SealBroken as error:
                 self._log.error("keyring_unreadable", error=str(error))
         for block in self._lost.compare(self._wrapping):
@@ -520,65 +487,11 @@ class Keyring:
             listener()
         self._lost.put_back_soon()
 
-    def _load(self, view: View) -> None:
-        """Load the named keys and their versions. Raises SealBroken."""
-        there: set[int] = set()
-        for row, value in view.below(key_records.KEYS).items():
-            stored = key_records.decoded(value, key_records.StoredNamedKey)
-            named = self._named(row, stored)
-            for version in stored.versions:
-                if self._stored_versions.get(version) != stored.versions[version]:
-                    self._wrapping[version] = named, self._cipher(stored, version)
-                    self._stored_versions[version] = stored.versions[version]
-            there.update(stored.versions)
-            named.version, named.versions = max(stored.versions), len(stored.versions)
-        for version in self._wrapping.keys() - there:
-            del self._wrapping[version], self._stored_versions[version]
-
-    def _named(self, row: str, stored: key_records.StoredNamedKey) -> NamedKey:
-        """The named key of a record, brought up to date in place: data keys refer to it."""
-        account, name = row.split("/", 1)
-        named = self._keys.get(row)
-        if named is None or named.key_id != stored.key_id:
-            named = NamedKey(name, stored.key_id, row, account)
-            self._keys[row] = self._names[account, name] = named
-        named.enabled = stored.enabled
-        named.grants = tuple(Grant(*each) for each in sorted(stored.grants.items()))
-        named.policy = policy_of(named.grants)
-        return named
-
-    # -- rules -------------------------------------------------------------------------------------
-
-    def _check_free(self, name: str, account: str) -> None:
-        """Raise ValueError if an account has a key of that name."""
-        if not self._names.keys().isdisjoint(((account, name), ("", name))):
-            raise ValueError(f"there is a key {name} already")
+    # -- new secrets -------------------------------------------------------------------------------
 
     def _new_key_id(self) -> str:
         bits = f"{self._entropy.bits128():032x}"
         return "-".join((bits[:8], bits[8:12], bits[12:16], bits[16:20], bits[20:]))
-
-    def _key_to_grant(self, name: str, grant: Grant) -> NamedKey:
-        """The key that a grant is for. Raises KeyError, ValueError."""
-        check_grant(grant)
-        named = self.named(name)
-        if not named.account:
-            raise ValueError(f"{named.name} cannot be granted: it belongs to no account")
-        return named
-
-    def _key_to_revoke(self, name: str, grantee: str) -> NamedKey:
-        """The key that a grant is taken back of. Raises KeyError, ValueError."""
-        named = self.named(name)
-        if grantee not in {grant.grantee for grant in named.grants}:
-            raise ValueError(f"{named.name} is not granted to {grantee}")
-        return named
-
-    def _key_to_switch(self, name: str) -> NamedKey:
-        """The key to enable or disable. Raises KeyError, ValueError."""
-        named = self.named(name)
-        if named.name == BUILT_IN_KEY:
-            raise ValueError(f"{BUILT_IN_KEY} is always enabled")
-        return named
 
     def _wrapped(self, wrapping: WrappingKey, secret: bytes, purpose: str) -> bytes:
         return wrapping.wrap(secret, purpose, self._entropy.secret(NONCE_BYTES))

@@ -7,9 +7,11 @@ from typing import TypeVar
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from cluster.coordination.coordination import Change, Coordination, Unavailable
 from cluster.members.shard_keys import HOLDERS, TERMS, decode_holder, decode_term
+from cluster.peers.readiness import Leaders
 from cluster.replication.leadership import Holder, TermRecord
 
 T = TypeVar("T")
@@ -19,7 +21,7 @@ class LeadersUnknown(Exception):
     """Coordination could not be read at the start."""
 
 
-class LeaderView:
+class LeaderView(Leaders):
     """See Leaders. `begin`, and it ends with the coordination.
 
     A shard whose key is gone has no leader. While coordination is away the view stays as it is.
@@ -49,8 +51,8 @@ class LeaderView:
             self._put(record.key, record.value)
         await self._coordination.watch(found, self._on_change)
 
+    @override
     def leader_of(self, shard: int) -> str | None:
-        """See Leaders."""
         holder = self._holders.get(shard)
         return holder.name if holder is not None else self._elsewhere(shard)
 
@@ -63,8 +65,8 @@ class LeaderView:
         """The latest term of a shard and its voters, for a status."""
         return self._records[shard]
 
+    @override
     def subscribe(self, on_change: Callable[[int], None]) -> None:
-        """See Leaders."""
         self._listeners.append(on_change)
 
     def _on_change(self, change: Change) -> None:

@@ -24,24 +24,9 @@ from cluster.coordination.coordination import (
     Snapshot,
     Unavailable,
 )
+from cluster.members import member_records
 from cluster.members.copied_records import put_back
 from cluster.members.host_lease import HostLease
-from cluster.members.member_records import (
-    ALIVE,
-    Cluster,
-    Host,
-    Identity,
-    Members,
-    MembershipRefused,
-    check_cluster,
-    check_host,
-    founding,
-    is_taken,
-    missing_founders,
-    parse_address,
-    read_members,
-    registration,
-)
 from cluster.peers.peer_settings import Address, is_host_id
 from storage.copies.scrub import InThread
 
@@ -91,13 +76,13 @@ class Membership:
     def __init__(
         self,
         me: Me,
-        identity: Identity,
+        identity: member_records.Identity,
         *,
         root: Coordination,
         records: Coordination,
         lease: HostLease,
         entropy: Entropy,
-        save: Callable[[Identity], None],
+        save: Callable[[member_records.Identity], None],
         replica_ids: Callable[[range], Sequence[str]],
         on_removed: Callable[[], None],
         restored_records: Callable[[], Mapping[str, bytes]],
@@ -111,7 +96,7 @@ class Membership:
         off the loop. Raises ValueError for a peer
         address that is none."""
         assert is_host_id(me.name)
-        parse_address(me.peer_address)
+        member_records.parse_address(me.peer_address)
         self.name = me.name
         self._me = me
         self._identity = identity
@@ -128,8 +113,8 @@ class Membership:
         self._in_thread = in_thread
         self._values: dict[str, bytes] = {}
         self._revisions: dict[str, int] = {}
-        self._shown = Members(None, {}, {}, {})
-        self._cluster: Cluster | None = None
+        self._shown = member_records.Members(None, {}, {}, {})
+        self._cluster: member_records.Cluster | None = None
         self._peers: dict[str, Address] = {}
         self._listeners: list[OnPeers] = []
         self._announcing: asyncio.Task[None] | None = None
@@ -140,7 +125,7 @@ class Membership:
         self._log = structlog.get_logger("members")
 
     @property
-    def shown(self) -> Members:
+    def shown(self) -> member_records.Members:
         """All members, as this host last saw them in order."""
         return self._shown
 
@@ -163,23 +148,23 @@ class Membership:
 
     # -- join --------------------------------------------------------------------------------------
 
-    async def join(self) -> Cluster:
+    async def join(self) -> member_records.Cluster:
         """Become a member; waits for coordination and for the founding hosts. Raises
         MembershipRefused."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._lease.ttl_s + _TAKEN_S
         told, tell_s = "", 0.0
-        while not isinstance(outcome := await self._try(), Cluster):
+        while not isinstance(outcome := await self._try(), member_records.Cluster):
             reason, action = outcome.reason, outcome.action
             if outcome.is_taken and loop.time() >= give_up_s:
-                raise MembershipRefused(f"{reason}: {action}")
+                raise member_records.MembershipRefused(f"{reason}: {action}")
             if reason and (reason != told or loop.time() >= tell_s):
                 told, tell_s = reason, loop.time() + _TELL_S
                 self._log.warning("waits_to_join", reason=reason, action=action)
             await asyncio.sleep(_PAUSE_S)
         return outcome
 
-    async def _try(self) -> Cluster | _Waits:
+    async def _try(self) -> member_records.Cluster | _Waits:
         """The cluster once this host is a member, else the reason to wait. Raises
         MembershipRefused."""
         found = await self._records.read_all()
@@ -191,14 +176,14 @@ class Membership:
         except (msgspec.MsgspecError, ValueError) as error:
             return _Waits(f"a record cannot be read: {error}", "restore etcd's data")
         members, me = self._shown, self._host()
-        check_cluster(members, self._identity)
+        member_records.check_cluster(members, self._identity)
         if members.cluster is None and not me.founders:
-            raise MembershipRefused(
+            raise member_records.MembershipRefused(
                 f"no cluster named `{self._me.cluster}` in this etcd: check --cluster, or name "
                 "--cluster-hosts to found it"
             )
-        check_host(members, me)
-        if is_taken(members, me.name, me.host_id):
+        member_records.check_host(members, me)
+        if member_records.is_taken(members, me.name, me.host_id):
             return _taken(members, me.name)
         if not self._is_registered or me.name not in members.alive:
             await self._count_start()
@@ -207,18 +192,18 @@ class Membership:
         if members.cluster is not None:
             await self._joined(members.cluster, found)
             return members.cluster
-        if missing := missing_founders(members, me.founders):
+        if missing := member_records.missing_founders(members, me.founders):
             names = ", ".join(missing)
             return _Waits(f"founding hosts that have not registered: {names}", "start them")
         await self._found()
         return _Waits()
 
-    def _host(self) -> Host:
+    def _host(self) -> member_records.Host:
         me, cluster = self._me, self._shown.cluster
         shards = cluster.numbers if cluster is not None else me.shards
         if len(self._ids) != len(shards):
             self._ids = tuple(self._read_ids(shards))
-        return Host(
+        return member_records.Host(
             name=me.name,
             host_id=self._identity.host_id,
             peer_address=me.peer_address,
@@ -260,10 +245,10 @@ class Membership:
         lease = await self._lease.current()
         if isinstance(lease, Unavailable):
             return False
-        transaction = registration(
+        transaction = member_records.registration(
             self._shown, self._host(), self._revisions, is_leaving=self._is_leaving
         )
-        leases = {ALIVE + self.name: lease.lease_id}
+        leases = {member_records.ALIVE + self.name: lease.lease_id}
         outcome = await self._records.commit(transaction._replace(leases=leases))
         if isinstance(outcome, LeaseLost):
             self._lease.missing(lease)
@@ -276,8 +261,8 @@ class Membership:
             return
         log_ids = tuple(self._entropy.secret(_LOG_ID_BYTES) for _ in self._me.shards)
         cluster_id = self._entropy.secret(_LOG_ID_BYTES).hex()
-        cluster = Cluster(cluster_id, log_ids, restored, self._me.shards.start)
-        transaction = founding(self._shown, self._host(), cluster, self._revisions)
+        cluster = member_records.Cluster(cluster_id, log_ids, restored, self._me.shards.start)
+        transaction = member_records.founding(self._shown, self._host(), cluster, self._revisions)
         outcome = await self._root.commit(transaction)
         if isinstance(outcome, Done):
             self._log.info("cluster_founded", cluster_id=cluster.cluster_id)
@@ -293,7 +278,7 @@ class Membership:
                 return False
         return True
 
-    async def _joined(self, cluster: Cluster, found: Snapshot) -> None:
+    async def _joined(self, cluster: member_records.Cluster, found: Snapshot) -> None:
         if self._identity.cluster_id != cluster.cluster_id:
             self._identity = msgspec.structs.replace(self._identity, cluster_id=cluster.cluster_id)
             self._save(self._identity)
@@ -330,14 +315,18 @@ class Membership:
         """False for a host that was removed, and while etcd has no record of the cluster."""
         own, host_id = self._shown.hosts.get(self.name), self._identity.host_id
         is_own = own is not None and own.host_id == host_id
-        return is_own and self._is_whole and not is_taken(self._shown, self.name, host_id)
+        return (
+            is_own
+            and self._is_whole
+            and not member_records.is_taken(self._shown, self.name, host_id)
+        )
 
     # -- the view ----------------------------------------------------------------------------------
 
     def _load(self, found: Snapshot) -> None:
         self._values = {record.key: record.value for record in found.records}
         self._revisions = {record.key: record.revision for record in found.records}
-        self._shown = read_members(self._values)
+        self._shown = member_records.read_members(self._values)
 
     def _on_change(self, change: Change) -> None:
         for key, value in change.records.items():
@@ -353,7 +342,7 @@ class Membership:
         """Show the records, unless etcd lost those of the cluster: then its hosts go on as they
         are."""
         try:
-            members = read_members(self._values)
+            members = member_records.read_members(self._values)
             peers = members.peers_of(self.name)
         except (msgspec.MsgspecError, ValueError) as error:
             self._log.error("record_unreadable", error=str(error))
@@ -379,7 +368,7 @@ class Membership:
                 listener(peers)
 
 
-def _taken(members: Members, name: str) -> _Waits:
+def _taken(members: member_records.Members, name: str) -> _Waits:
     other = members.hosts.get(name)
     where = "" if other is None else f" at {other.peer_address}"
     reason = f"another host named {name} is running{where}"

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from cluster.coordination.coordination import (
     Conflict,
@@ -28,7 +29,7 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from cluster.members.host_lease import HostLease
-from cluster.replication.leadership import Holder, Renewal, Seen, TermRecord
+from cluster.replication.leadership import Holder, Leadership, Renewal, Seen, TermRecord
 from cluster.tasks import start_logged
 
 HOLDERS, TERMS = "holder/", "term/"
@@ -81,8 +82,8 @@ class ShardKeys:
             await asyncio.wait(self._tasks)
 
 
-class ShardLeadership:
-    """See Leadership."""
+class ShardLeadership(Leadership):
+    """The key of one shard, in coordination."""
 
     def __init__(self, keys: ShardKeys, shard: int) -> None:
         self._keys = keys
@@ -94,20 +95,21 @@ class ShardLeadership:
 
     @property
     def ttl_s(self) -> float:
-        """See Leadership."""
+        """Seconds for which the lease lives without a renewal."""
         return self._keys.lease.ttl_s
 
     @property
+    @override
     def renewal_s(self) -> float:
-        """See Leadership. While the lease is known to last, the key is looked at in case somebody
-        else deleted it."""
+        """While the lease is known to last, the key is looked at in case somebody else deleted
+        it."""
         lasts = self._lease is not None and self._keys.lease.lasts(self._lease)
         return self.ttl_s if lasts else self.ttl_s / 3
 
     # -- read --------------------------------------------------------------------------------------
 
+    @override
     def read(self, done: Callable[[Seen | Unavailable], None]) -> None:
-        """See Leadership."""
         self._keys.start(self._read(done))
 
     async def _read(self, done: Callable[[Seen | Unavailable], None]) -> None:
@@ -125,6 +127,7 @@ class ShardLeadership:
 
     # -- take --------------------------------------------------------------------------------------
 
+    @override
     def take(
         self,
         seen: Seen,
@@ -132,7 +135,6 @@ class ShardLeadership:
         record: TermRecord,
         done: Callable[[Done | Conflict | Unknown | Unavailable], None],
     ) -> None:
-        """See Leadership."""
         self._keys.start(self._take(seen, holder, record, done))
 
     async def _take(
@@ -168,8 +170,9 @@ class ShardLeadership:
 
     # -- keep and give up --------------------------------------------------------------------------
 
+    @override
     def renew(self, holder: Holder, done: Callable[[Renewal], None]) -> None:
-        """See Leadership. The lease is renewed in the background: the key tells if it is gone."""
+        """The lease is renewed in the background: the key tells if it is gone."""
         self._keys.start(self._renew(holder, done))
 
     async def _renew(self, holder: Holder, done: Callable[[Renewal], None]) -> None:
@@ -179,8 +182,9 @@ class ShardLeadership:
         else:
             done(Renewal.KEPT if found else Renewal.LOST)
 
+    @override
     def release(self, holder: Holder) -> None:
-        """See Leadership. Tried until it is known to be gone, since the lease lives on."""
+        """Tried until it is known to be gone, since the lease lives on."""
         if holder not in self._releasing:
             self._releasing.add(holder)
             self._keys.start(self._release(holder))

@@ -107,7 +107,8 @@ class SplitQueues:
         """Ids of parts whose last send was not decided, or is not known to be."""
 
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
-        """See `Router.submit`; the request names the whole queue."""
+        """Have parts decide a request, which names the whole queue; `on_answer` is called exactly
+        once, later."""
         operation = request.operation
         if type(operation) is ReceiveMessage:
             return self._receives.begin(request, on_answer, room)
@@ -122,11 +123,11 @@ class SplitQueues:
         return ticket
 
     def cancel(self, ticket: Ticket) -> bool:
-        """See `Router.cancel`."""
+        """Stop waiting for messages; False if the answer comes all the same."""
         return isinstance(ticket, SplitReceive) and self._receives.cancel(ticket)
 
     def give_back(self, request: Request, received: SplitReceive) -> None:
-        """See `Router.give_back`."""
+        """Return messages that did not reach the client of this receive."""
         assert received.part is not None
         self._router.give_back(to_part(request, received.part), received.part_ticket)
 
@@ -150,7 +151,7 @@ class SplitQueues:
         return any(self._router.is_led_elsewhere(part.shard) for part in queue.parts)
 
     def end_waiting(self) -> None:
-        """See `Router.end_waiting`."""
+        """Answer every parked receive now, empty, and park no more."""
         self._receives.end_waiting()
 
     # -- send --------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class SplitReceives:
         """Parts that failed, and the time until which receives begin elsewhere."""
 
     def begin(self, request: Request, on_answer: OnAnswer, room: Room | None) -> SplitReceive:
-        """See `Router.submit`."""
+        """Ask parts one after the other, and park a long poll that found nothing."""
         receive = SplitReceive(request, on_answer, room=room)
         wait_s = wait_ms(request.operation, request.queue.settings) / 1000  # type: ignore[arg-type]
         loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ class SplitReceives:
         return receive
 
     def cancel(self, receive: SplitReceive) -> bool:
-        """See `Router.cancel`: True for one that is parked."""
+        """Stop waiting for messages; True for a receive that was parked."""
         receive.is_cancelled = True
         waiting = self._waiting.get(name_of(receive.request.queue))
         if waiting is None or waiting.polls.pop(receive.order, None) is None:
@@ -134,7 +134,7 @@ class SplitReceives:
         return True
 
     def end_waiting(self) -> None:
-        """See `Router.end_waiting`."""
+        """Answer every parked receive now, empty, and park no more."""
         self._is_open = False
         for waiting in self._waiting.values():
             for receive in list(waiting.polls.values()):

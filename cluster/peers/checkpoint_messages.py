@@ -39,7 +39,7 @@ class Refusal(StrEnum):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """See above."""
+    """Make a checkpoint, and answer its manifest."""
 
     shard: int
     log_id: bytes
@@ -48,7 +48,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """See above."""
+    """Give a piece of a file."""
 
     shard: int
     number: int
@@ -59,21 +59,21 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """See above."""
+    """Keep the log from this Entry on."""
 
     shard: int
     index: int
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """See above."""
+    """Remove the checkpoint."""
 
     shard: int
     number: int
 
 
 class Check(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """See above."""
+    """Check that the checkpoint can be read."""
 
     shard: int
     number: int

@@ -44,7 +44,7 @@ class Source(Protocol):
 
     @property
     def conflict(self) -> str:
-        """See `ReplicaCore.conflict`."""
+        """The conflict of its log with the leader's, empty if there is none."""
 
     def applied_index(self) -> int:
         """Index of the last Entry in the rows."""
@@ -53,7 +53,7 @@ class Source(Protocol):
         """Index of the Entry behind which this host's log can be sent."""
 
     def checkpoint(self, folder: Path) -> Position:
-        """See `make_checkpoint`; called in a thread, and not closed meanwhile."""
+        """Make `folder` a copy of the rows; called in a thread, and not closed meanwhile."""
 
 
 @dataclass(slots=True, eq=False)

@@ -33,13 +33,7 @@ from cluster.peers.forwarded import (
     may_join,
 )
 from cluster.peers.held_requests import Retries, Routed, View
-from cluster.peers.peer_outcomes import (
-    NotSent,
-    Outcome,
-    Reason,
-    Refusal,
-    Refused,
-)
+from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refusal, Refused
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.queue_news import QueueNews
 from cluster.peers.readiness import Leaders, Readiness, Ready
@@ -48,15 +42,9 @@ from cluster.shards.answers import NotDecided, answer_all
 from cluster.shards.lead import Lead
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
-from visibility.contract.errors import (
-    Moved,
-    QueueError,
-    ServiceUnavailable,
-)
+from visibility.contract.errors import Moved, QueueError, ServiceUnavailable
 from visibility.contract.model import Request
-from visibility.contract.operations import (
-    ReceiveMessage,
-)
+from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
@@ -127,6 +115,7 @@ class PeerRouter(Router):
 
     # -- down --------------------------------------------------------------------------------------
 
+    @override
     def submit(
         self,
         request: Request,
@@ -136,8 +125,8 @@ class PeerRouter(Router):
         *,
         is_offered: bool = False,
     ) -> Ticket:
-        """See `Router`. `age_ms` is the time since a client sent the same request first, with the
-        same id, if its answer did not arrive."""
+        """Submit here or at the leader. `age_ms` is the time since a client sent the same request
+        first, with the same id, if its answer did not arrive."""
         if not age_ms:
             number = request.queue.shard
             shard = self.shards.get(number)
@@ -288,20 +277,22 @@ class PeerRouter(Router):
             await asyncio.sleep(pause.next_s())
         return await self.ask(request)
 
+    @override
     def give_back(self, request: Request, received: Ticket | None) -> None:
-        """See `Router`. What came with a repeated answer is only given back by an undoing
-        (rule 40)."""
+        """Return messages; those of a repeated answer only by an undoing (rule 40)."""
         if isinstance(received, Routed) and received.is_retry:
             self.retries.undo(received)
         else:
             super().give_back(request, received)
 
+    @override
     def submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
-        """See `Router`. Whoever leads the shard refuses."""
+        """Submit a request that the shard's leader may refuse."""
         self.submit(request, on_answer, age_ms=age_ms)
 
+    @override
     def cancel(self, ticket: Ticket) -> bool:
-        """See `Router`. A poll at another host is answered all the same, empty."""
+        """Stop waiting. A poll at another host is answered all the same, empty."""
         assert isinstance(ticket, Routed)
         ticket.is_cancelled = True
         here = ticket if ticket.is_here else ticket.here
@@ -320,8 +311,9 @@ class PeerRouter(Router):
         self.retries.undo(ticket)
         return True
 
+    @override
     def end_waiting(self) -> None:
-        """See `Router`. Requests are held a little longer: this host may just have handed over."""
+        """End long polls. Requests are held a little longer: this host may have handed over."""
         super().end_waiting()
         self.retries.ends_s = self._monotonic_s() + self._settings.stopping_hold_s
         for ticket in list(self._polling):

@@ -183,8 +183,6 @@ class Retries:
         try_again: Callable[[Routed], None],
     ) -> None:
         """`news` brings the view changes of queues that it missed."""
-        self.given_up = 0
-        """Requests that were answered ServiceUnavailable."""
         self.ends_s = inf
         """Nothing is held after this time: the node stops."""
         self.of_shard: dict[int, _OfShard] = {}
@@ -301,7 +299,6 @@ class Retries:
 
     def give_up(self, ticket: Routed, reason: str) -> None:
         """Answer that the service is not available."""
-        self.given_up += 1
         request = ticket.request
         self._log.warning(
             "request_given_up",

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from cluster.peers.breaker import Breaker
 from cluster.peers.frames import BadFrame, Frame, Kind
@@ -30,13 +31,13 @@ from cluster.peers.hello import (
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
 from cluster.peers.peer_settings import PeerSettings
 from cluster.peers.roles import Place
-from cluster.peers.wire import Wire
+from cluster.peers.wire import Side, Wire
 
 _DEADLINES_S = 0.5
 """Deadlines are kept in slots of this length: one may end so much later."""
 
 
-class Link:
+class Link(Side):
     """The side that opened the connection, and asks."""
 
     answers = False
@@ -52,8 +53,7 @@ class Link:
         on_end: Callable[[Link], None],
     ) -> None:
         """`breaker` is that of the channel, which outlives its links; `place` is that of the other
-        host. The link is connected through
-        `wire`; `on_end` is called once it is over."""
+        host; `on_end` is called once the link, which is connected through `wire`, is over."""
         loop = asyncio.get_running_loop()
         self.wire = Wire(self, settings)
         self.welcomed: asyncio.Future[Refused | None] = loop.create_future()
@@ -153,12 +153,14 @@ class Link:
 
     # -- the wire's calls --------------------------------------------------------------------------
 
+    @override
     def opened(self) -> None:
         """Say who this is."""
         self.wire.send(Kind.HELLO, 0, encode(self._hello))
 
+    @override
     def received(self, frame: Frame) -> None:
-        """See `Side`."""
+        """Take an outcome, or the peer's part of the handshake."""
         kind, number, body = frame
         if kind == Kind.ANSWER and self.peer is not None:
             self._settle(number, body)
@@ -195,6 +197,7 @@ class Link:
             self.welcomed.set_result(refusal)
         self.wire.close()
 
+    @override
     def beat(self) -> None:
         """End what is overdue."""
         now = int(self._monotonic_s() / _DEADLINES_S)
@@ -209,6 +212,7 @@ class Link:
                     self.wire.send(Kind.CANCEL, number)
                     self._settle(number, Unknown(Reason.DEADLINE))
 
+    @override
     def lost(self, reason: str) -> None:
         """No answer comes any more."""
         self._retire(reason)
@@ -260,11 +264,11 @@ class Call:
         """Called when the answer is not needed any more, or cannot be sent any more."""
 
     def has(self, size: int, messages: int) -> bool:
-        """See `Room`."""
+        """True if the connection has room for an answer of this size."""
         return self._incoming.wire.has_room(size)
 
     def take(self, size: int) -> None:
-        """See `Room`. Others may take it first: then the answer is refused."""
+        """Take no room: others may fill it first, then the answer is refused."""
 
     def answer(self, body: bytes) -> bool:
         """False if the other host does not get it: then it is told so, if it can be reached."""
@@ -318,7 +322,7 @@ class Acceptor(Protocol):
         """The connection is over."""
 
 
-class Incoming:
+class Incoming(Side):
     """The side that was connected to, and answers."""
 
     answers = True
@@ -373,13 +377,15 @@ class Incoming:
 
     # -- the wire's calls --------------------------------------------------------------------------
 
+    @override
     def opened(self) -> None:
         """Wait for the handshake, for a bounded time."""
         self._end_after(self._settings.handshake_s, Reason.NO_HANDSHAKE)
         self._acceptor.begun(self)
 
+    @override
     def received(self, frame: Frame) -> None:
-        """See `Side`."""
+        """Take a request, a message or the peer's part of the handshake."""
         kind, number, body = frame
         if not self.peer:
             self._shake_hands(kind, body)
@@ -451,9 +457,11 @@ class Incoming:
                 self._log.exception("request_failed", peer=self.peer)
                 call.refuse(Reason.FAILED)
 
+    @override
     def beat(self) -> None:
         """Nothing of ours is due."""
 
+    @override
     def lost(self, reason: str) -> None:
         """Drop the answers: the connection is gone."""
         if self._timer is not None:

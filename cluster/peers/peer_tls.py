@@ -63,8 +63,9 @@ class TlsNetwork(Network):
 
     # -- certificates ------------------------------------------------------------------------------
 
+    @override
     def reload_if_changed(self) -> bool:
-        """See `Network`. Files that cannot be used are reported once, the old ones stay in use."""
+        """Files that cannot be used are reported once, the old ones stay in use."""
         marks = self._marks()
         if marks == self._seen:
             return False

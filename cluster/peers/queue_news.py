@@ -48,7 +48,8 @@ class Known(Protocol):
         """The revision that it shows."""
 
     def records_of(self, names: Iterable[QueueName]) -> dict[QueueName, bytes | None]:
-        """See `Catalog`."""
+        """The records of these queues and of their dead-letter queues; None for one that does not
+        exist."""
 
 
 class Adopting(Protocol):
@@ -57,10 +58,11 @@ class Adopting(Protocol):
     is_away: bool
 
     def adopt(self, revision: int, records: Mapping[QueueName, bytes | None]) -> bool:
-        """See `Catalog`."""
+        """Show queues as another host does, whose view is of this revision; False if some is
+        left."""
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
-        """See `View`."""
+        """Call once it shows all that was committed before."""
 
 
 def tell(known: Known, call: Call) -> None:

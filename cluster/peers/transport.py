@@ -259,9 +259,9 @@ class Transport(Acceptor):
         elif len(self._incoming) > self._settings.connections_max:
             incoming.wire.break_off(Reason.BUSY)
 
+    @override
     def welcomed(self, incoming: Incoming) -> None:
-        """See `Acceptor`. A peer that connects again has lost its connection before we noticed
-        (rule 39)."""
+        """A peer that connects again has lost its connection before we noticed (rule 39)."""
         self._peer_log.welcomed(incoming.peer, incoming.channel)
         for other in list(self._incoming):
             if other is not incoming and (other.peer, other.channel, other.is_closing) == (
@@ -320,7 +320,7 @@ class Dialer:
 
     @property
     def link(self) -> Link | None:
-        """See `Transport.link`."""
+        """The connection for messages and requests, None while there is none."""
         link = self._current
         return link if link is not None and link.is_open else None
 

@@ -52,7 +52,7 @@ class Side(Protocol):
 
 
 class Wire(asyncio.BufferedProtocol):
-    """Belongs to the event loop's thread, of which a process has one."""
+    """One connection: bytes to frames for its side, and frames to bytes."""
 
     def __init__(self, side: Side, settings: PeerSettings) -> None:
         self._side = side

@@ -86,7 +86,7 @@ class AppliedRows(FlushedRows):
 
     @property
     def can_grow(self) -> bool:
-        """See `DurableStore.can_grow`."""
+        """False while the disk has no space for another segment of the log."""
         journal = self.replica.journal
         return not journal.is_open or journal.log.spares.can_grow
 
@@ -119,16 +119,17 @@ class AppliedRows(FlushedRows):
 
     @property
     def needs_rows(self) -> bool:
-        """See `NeedsRows`. Where the others lost Entries, only this host's rows have them."""
+        """False once its own rows will do. Where the others lost Entries, only this host's rows
+        have them."""
         replica = self.replica
         return not replica.conflict and (self.quarantines or not replica.is_whole)
 
     def rows_fetched(self) -> None:
-        """See `NeedsRows`: the shard opens the store anew, which puts the rows in place."""
+        """Fail, so that the shard opens the store anew, which puts the rows in place."""
         self._fail(StoreFailed("a checkpoint replaces the rows"))
 
     def on_behind(self, leader: str) -> None:
-        """See `ReplicaOwner.on_behind`."""
+        """Fetch rows of another host: no log reaches back to this one."""
         self.replacement.begin()
 
     @property
@@ -139,7 +140,7 @@ class AppliedRows(FlushedRows):
 
     @property
     def quarantines(self) -> bool:
-        """See `SharedStore.quarantines`."""
+        """True if damage becomes an event: no host has a sound copy."""
         return self.damaged.quarantines
 
     @override
@@ -185,7 +186,7 @@ class AppliedRows(FlushedRows):
             self._timer.cancel()
 
     async def close(self) -> None:
-        """See `Store.close`. A leader hands over at once."""
+        """Flush the rows and release the disk. A leader hands over at once. Raises StoreFailed."""
         self._end()
         await self._end_flushes()
         try:
@@ -194,7 +195,7 @@ class AppliedRows(FlushedRows):
             await self._let_go()
 
     async def abandon(self) -> None:
-        """See `Store.abandon`."""
+        """Release the disk after a failure, without writing anything."""
         self._end()
         await self._end_flushes()
         await self._let_go()

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from typing_extensions import override
 
 from cluster.clock import Entropy
-from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
+from cluster.peers.checkpoint_fetch import CheckpointFetch, Hosts, Wanted, ask_over
 from cluster.peers.checkpoints import Checkpoints, Source
 from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_settings import CheckpointSettings
@@ -100,20 +100,21 @@ class StoreSource(Source):
         return make_checkpoint(self._store.rows, folder, self._read_rows)
 
 
-class StoreHosts:
+class StoreHosts(Hosts):
     """The hosts that may have the rows of a store: `cluster.peers.checkpoint_fetch.Hosts`."""
 
     def __init__(self, store: ReplicatedStore) -> None:
         self._store = store
 
+    @override
     def sources(self) -> Sequence[str]:
-        """See `Hosts`: the leader comes last."""
+        """The leader comes last."""
         leader = self.leader()
         others = [peer for peer in self._store.replica.peers if peer != leader]
         return others if leader is None else [*others, leader]
 
+    @override
     def leader(self) -> str | None:
-        """See `Hosts`."""
         promise = self._store.replica.journal.promise
         return promise.voters.get(promise.leader)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -69,59 +70,61 @@ def _no_source(store: ReplicatedStore) -> None:
     """The default: no rows can be fetched."""
 
 
+class HostInCluster(NamedTuple):
+    """A host among the hosts of its cluster, as its replicas ask about it."""
+
+    host: str
+    messages: Messages
+    peers: Callable[[], Sequence[str]]
+    """Names of the other hosts as of now; they may change."""
+    leadership_of: Callable[[int], Leadership]
+    log_id_of: Callable[[int], bytes]
+    written_as: Callable[[], int]
+    """The format of Entries that all members read."""
+    reluctance_s: Callable[[int], float]
+    """Seconds for which a free shard is left to other hosts."""
+
+
+class HostParts(NamedTuple):
+    """The parts of a host that its stores share."""
+
+    options: StoreOptions
+    clock: Clock
+    entropy: Entropy
+    has_space: Callable[[], bool]
+    """False while this host's disk is short."""
+    has_much_space: Callable[[], bool]
+    """See `LogRetention`."""
+    place: RowsPlace = ON_THIS_MACHINE
+
+
 class ReplicatedStores:
     """Opens each shard's store, and knows the one that was opened last."""
 
     def __init__(
         self,
-        host: str,
-        messages: Messages,
-        *,
-        leadership_of: Callable[[int], Leadership],
-        log_id_of: Callable[[int], bytes],
-        peers: Callable[[], Sequence[str]],
-        options: StoreOptions,
-        clock: Clock,
-        entropy: Entropy,
-        timing: Timing | None = None,
+        cluster: HostInCluster,
+        own: HostParts,
         checkpoints: CheckpointTraffic | None,
-        written_as: Callable[[], int],
-        place: RowsPlace = ON_THIS_MACHINE,
-        reluctance_s: Callable[[int], float],
-        has_space: Callable[[], bool],
-        has_much_space: Callable[[], bool],
+        timing: Timing | None = None,
     ) -> None:
-        """`peers` are the names of the other hosts as of now; they may change. Without
-        `checkpoints`, a host that no log reaches back to stays behind. `written_as` is the format
-        of Entries that all members read. `reluctance_s`: the seconds for which a free shard is left
-        to other hosts. `has_space` is False while this host's disk is short; for `has_much_space`
-        see `LogRetention`."""
-        self._written_as = written_as
-        self._place = place
+        """Without `checkpoints`, a host that no log reaches back to stays behind."""
+        options = own.options
         assert options.durability is Durability.FSYNC, "peers count on what is synced"
-        self._host = host
-        self._messages = messages
-        self._leadership_of = leadership_of
-        self._log_id_of = log_id_of
-        self._peers = peers
-        self._options = options
-        self._clock = clock
-        self._entropy = entropy
+        self._cluster = cluster
+        self._own = own
+        self._checkpoints = checkpoints
         usual = ASYNC_TIMING if options.replication is Replication.ASYNC else Timing()
         self._timing = timing or usual
-        self._checkpoints = checkpoints
-        self._reluctance_s = reluctance_s
-        self._has_space = has_space
-        self._has_much_space = has_much_space
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 
     async def open(self, number: int, folder: Path) -> ReplicatedStore:
         """Open the store of a shard; it follows once the shard says so. Raises StoreFailed."""
-        files, in_thread = self._place.files, self._place.in_thread
+        files, in_thread = self._own.place.files, self._own.place.in_thread
         replaced = await in_thread(partial(_prepared, files, folder))
-        rows = await in_thread(partial(self._place.open_rows, folder))
-        disk = self._place.new_disk()
+        rows = await in_thread(partial(self._own.place.open_rows, folder))
+        disk = self._own.place.new_disk()
         source_of = partial(self._source_of, number, folder)
         store = await self.assemble(number, rows, disk, source_of, rows_replaced=replaced)
         try:
@@ -139,7 +142,7 @@ class ReplicatedStores:
     def _source_of(self, number: int, folder: Path, store: ReplicatedStore) -> RowSource | None:
         if self._checkpoints is None:
             return None
-        place = self._place
+        place = self._own.place
         return RowSource(
             fetch=partial(self._checkpoints.fetch, number, store),
             replace=partial(replace_rows, place.files, folder),
@@ -157,19 +160,19 @@ class ReplicatedStores:
         rows_replaced: bool = False,
     ) -> ReplicatedStore:
         """The same over any rows and any disk, which are closed on failure. Raises StoreFailed."""
-        port = ReplicaPort(self._messages, number)
+        port = ReplicaPort(self._cluster.messages, number)
         try:
             applied = rows.applied()
             journal = Journal(
                 disk,
                 log_folder(rows.folder),
-                log_id=self._log_id_of(number),
-                new_replica_id=partial(new_replica_id, self._entropy),
-                segment_bytes=self._options.segment_bytes,
-                written_as=self._written_as,
+                log_id=self._cluster.log_id_of(number),
+                new_replica_id=partial(new_replica_id, self._own.entropy),
+                segment_bytes=self._own.options.segment_bytes,
+                written_as=self._cluster.written_as,
             )
             opening = partial(journal.open, applied, rows_replaced=rows_replaced)
-            await self._options.in_thread(opening)
+            await self._own.options.in_thread(opening)
         except BaseException as error:
             rows.close()
             disk.stop()
@@ -179,13 +182,13 @@ class ReplicatedStores:
         store = self._opened[number] = ReplicatedStore(
             rows,
             disk,
-            self._options,
+            self._own.options,
             applied=applied,
             replica_of=partial(self._replica, number, journal, port),
             source_of=source_of,
             now_ms=self._wall_ms,
-            peers=self._peers,
-            has_much_space=self._has_much_space,
+            peers=self._cluster.peers,
+            has_much_space=self._own.has_much_space,
             on_closing=port.leave,
         )
         port.join(store.replica.receive)
@@ -197,20 +200,20 @@ class ReplicatedStores:
         self, number: int, journal: Journal, port: ReplicaPort, owner: ReplicaOwner
     ) -> Replica:
         return Replica(
-            self._host,
-            self._peers(),
+            self._cluster.host,
+            self._cluster.peers(),
             journal=journal,
             network=port,
-            leadership=self._leadership_of(number),
+            leadership=self._cluster.leadership_of(number),
             owner=owner,
-            times=Times(self._clock.monotonic_s, self._clock.wall_s),
+            times=Times(self._own.clock.monotonic_s, self._own.clock.wall_s),
             timing=self._timing,
-            has_space=self._has_space,
-            reluctance_s=partial(self._reluctance_s, number),
+            has_space=self._own.has_space,
+            reluctance_s=partial(self._cluster.reluctance_s, number),
         )
 
     def _wall_ms(self) -> int:
-        return int(self._clock.wall_s() * 1000)
+        return int(self._own.clock.wall_s() * 1000)
 
     def of(self, number: int) -> ReplicatedStore:
         """The store that the shard uses now."""
@@ -225,7 +228,7 @@ class ReplicatedStores:
         return {number: store.replica for number, store in self._opened.items()}
 
     def key_freed(self, number: int) -> None:
-        """See `LeaderKey.freed`."""
+        """Coordination reported that the key of a shard is free."""
         store = self._opened.get(number)
         if store is not None:
             store.replica.key.freed()

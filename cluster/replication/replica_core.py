@@ -117,7 +117,7 @@ class ReplicaCore:
 
     @property
     def role(self) -> ReplicaRole:
-        """See the table in `replica.py`."""
+        """Its role, by the table in `replica.py`."""
         if self._recovery is not None:
             return ReplicaRole.RECOVERING
         return self.part.role if self.part is not None else ReplicaRole.FOLLOWER

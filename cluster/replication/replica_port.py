@@ -59,7 +59,7 @@ class ReplicaPort:
         self._shard = shard
 
     def send(self, to: str, message: Message) -> None:
-        """See `Network`. A message that cannot be sent is lost."""
+        """Send a peer a message, which is lost if there is no connection."""
         self._messages.send(to, self._shard, encode_message(message))
 
     def join(self, receive: Callable[[str, Message], None]) -> None:

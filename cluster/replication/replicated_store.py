@@ -71,7 +71,7 @@ SourceOf = Callable[["ReplicatedStore"], RowSource | None]
 
 
 class ReplicatedStore(AppliedRows, ReplicaOwner):
-    """See `SharedStore`. It is its replica's owner."""
+    """The `SharedStore` of a cluster's host, and its replica's owner."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         self.damaged = DamagedRows(self.replacement, self._logger)
         self._ahead = ReadAhead(self._apply_more)
         self.answers_early = options.replication is Replication.ASYNC
-        """See `SharedStore.answers_early`."""
+        """True if some answers need not wait for a majority."""
         self._now_ms = now_ms
         self._is_leading = False
         """True once the shard was told that it leads, as the replica served and the rows had what
@@ -121,13 +121,13 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
 
     @property
     def shared(self) -> ReplicatedStore:
-        """See `Store.shared`."""
+        """This store."""
         return self
 
     # -- taking part -------------------------------------------------------------------------------
 
     def follow(self, leader: Leader) -> None:
-        """See `SharedStore.follow`."""
+        """Take part in the replication; `leader` is called from now on, never at once."""
         self._leader = leader
         self._timer = asyncio.get_running_loop().call_soon(self._tick)
 
@@ -141,13 +141,13 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         self._apply_more()
 
     def give_up(self, reason: str) -> None:
-        """See `SharedStore.give_up`."""
+        """Lead no longer; another host does."""
         if self._is_leading or self.replica.serving:
             self._logger.error("leadership_given_up", reason=reason)
         self.replica.step_down(rest_s=self.replica.timing.rest_s)
 
     def replace_rows(self, reason: str) -> None:
-        """See `SharedStore.replace_rows`."""
+        """Rows are damaged: lead no longer, and have another host's take their place."""
         self.damaged.met(self.replica, reason)
         self.give_up(reason)
 
@@ -166,28 +166,27 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
         return has_room
 
     def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
-        """See `Store.append`. What finds no room is proposed when there is some."""
+        """Propose an Entry, or keep it until there is room. Raises StoreFailed."""
         self._proposals.append(Proposal(body, queue_ids))
         self._propose_more()
 
     def sync(self, done: Done) -> None:
-        """See `Store.sync`; called behind each `append`."""
+        """Call `done` once the Entry that was just appended is committed."""
         self._proposals[-1].done = done
 
     def once_synced(self, done: Callable[[], None]) -> None:
-        """See `SharedStore.once_synced`."""
+        """Call `done` once this host has that Entry durably."""
         self._proposals[-1].synced = done
 
     @property
     def under_way_max(self) -> int:
-        """See `SharedStore.under_way_max`."""
+        """Entries that may be appended and not committed."""
         timing = self.replica.timing
         return timing.under_way_max if self.answers_early else timing.waiting_max
 
     @override
     def on_synced(self) -> None:
-        """Tell the shard, if it leads and answers early, which
-        Entries this host has durably and may answer."""
+        """Tell a shard that answers early which Entries this host has durably and may answer."""
         if not self.answers_early or not self._is_leading:
             return
         synced_index, bytes_max = self.replica.log.synced_index, self.replica.timing.under_way_bytes
@@ -211,7 +210,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
                 raise StoreFailed(f"cannot append to the log: {error!r}") from error
 
     def confirm(self, done: Callable[[bool], None]) -> None:
-        """See `SharedStore.confirm`."""
+        """Call `done` with True once a majority confirms that this host leads."""
         if self.replica.serving:
             self.replica.confirm(done)
         elif self._is_leading:
@@ -220,7 +219,7 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
             done(False)
 
     def apply(self, changes: Changes) -> None:
-        """See `Store.apply`."""
+        """Apply the Entry that is being released to the rows. Raises StoreFailed."""
         assert self._releasing is not None
         position, size = self._releasing
         self.rows.write(changes.ops, position)
@@ -296,8 +295,9 @@ class ReplicatedStore(AppliedRows, ReplicaOwner):
 
     # -- ReplicaOwner ------------------------------------------------------------------------------
 
+    @override
     def first_body(self) -> bytes:
-        """See `ReplicaOwner.first_body`: it changes no rows."""
+        """It changes no rows."""
         return encode_body(EntryBody(self._now_ms(), [], []))
 
     @override

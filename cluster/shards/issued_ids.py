@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol
 
 import structlog
 
 from auth.caller import Caller
+from cluster.catalog.catalog import Catalog
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
 from visibility.rows.row_values import THE_SHARD, NotedParts
 from visibility.rules.archive_batches import the_shard
@@ -38,32 +38,6 @@ class CatalogOlder(Exception):
 
 class CatalogAway(Exception):
     """The catalog does not answer what a new leader must know: another host may do better."""
-
-
-class SharedCatalog(Protocol):
-    """The catalog of a cluster, as a new leader needs it."""
-
-    @property
-    def highest_queue_id(self) -> int:
-        """The last id that was issued, as this host's view shows it."""
-
-    @property
-    def times_restored(self) -> int:
-        """Counts the times that etcd may have gone back to an older state."""
-
-    @property
-    def on_restored(self) -> list[Callable[[], None]]:
-        """Called each time, once the view shows the records."""
-
-    async def caught_up(self) -> bool:
-        """Wait until the view shows all that was committed before; False if it does not soon."""
-
-    async def raise_ids(self, at_least: int) -> None:
-        """Have ids up to this one count as issued. Raises ServiceUnavailable."""
-
-    async def write_back_parts(self, noted: Mapping[bytes, NotedParts]) -> list[QueueDefinition]:
-        """Write back the parts of queues whose records are older than these notes; returns the
-        queues. Raises ServiceUnavailable."""
 
 
 def is_for_leaders(request: Request) -> bool:
@@ -90,7 +64,7 @@ def check_ids(number: int, queue_ids: Iterable[int], highest_queue_id: int) -> N
         )
 
 
-async def learn_all(catalog: SharedCatalog) -> None:
+async def learn_all(catalog: Catalog) -> None:
     """Wait until this host's view is the latest: a new leader decides as its predecessor would
     have. Raises CatalogAway."""
     if not await catalog.caught_up():
@@ -100,7 +74,7 @@ async def learn_all(catalog: SharedCatalog) -> None:
 async def raise_ids(
     number: int,
     queue_ids: Iterable[int],
-    catalog: SharedCatalog,
+    catalog: Catalog,
     log: structlog.stdlib.BoundLogger,
 ) -> None:
     """Have the ids of a shard's queues count as issued; the view is the latest. Raises
@@ -198,7 +172,7 @@ def _held(number: int, queue_id: int, issued: int) -> str:
 async def write_back(
     number: int,
     noted: Mapping[bytes, NotedParts],
-    catalog: SharedCatalog,
+    catalog: Catalog,
     log: structlog.stdlib.BoundLogger,
 ) -> int:
     """Write back the parts of queues whose records are older than the notes of a shard; the view is

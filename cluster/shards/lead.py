@@ -182,7 +182,7 @@ class Lead:
     def submit(
         self, request: Request, on_answer: OnAnswer, age_ms: int = 0, room: Room | None = None
     ) -> Ticket:
-        """See `Shard.submit`."""
+        """Put a request into the inbox; `on_answer` is called once, later."""
         ticket = Ticket(request, on_answer, age_ms=age_ms, room=room)
         self.take(ticket)
         return ticket

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import suppress
 
 import structlog
+from typing_extensions import override
 
 from cluster.shards import shard_report
 from cluster.shards.answers import NotDecided, RefusedReceives
@@ -28,9 +29,9 @@ from cluster.shards.issued_ids import (
 )
 from cluster.shards.lead import Lead
 from cluster.shards.loading import load_healed
-from cluster.shards.shard_parts import ShardParts, TurnTimes
+from cluster.shards.shard_parts import LeadOwner, ShardParts, TurnTimes
 from cluster.shards.turn_sample import QueueShare, TurnSample
-from storage.engines.store import SharedStore, Store, StoreFailed
+from storage.engines.store import Leader, SharedStore, Store, StoreFailed
 from storage.rows.answer_rows import StoredAnswers
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.errors import ServiceUnavailable
@@ -49,7 +50,7 @@ _COMPARED_S = 5.0
 """Bound of the time for which a question waits for it."""
 
 
-class Shard:
+class Shard(Leader, LeadOwner):
     """One of this host's shards."""
 
     def __init__(self, number: int, parts: ShardParts) -> None:
@@ -234,8 +235,8 @@ class Shard:
 
         self.followed.follow(queue_ids, tell)
 
+    @override
     def tell(self, news: shard_report.News) -> None:
-        """See `LeadOwner`."""
         for listener in self._listeners:
             try:
                 listener(self.number, news)
@@ -286,7 +287,7 @@ class Shard:
         return {each: task for each, task in tasks.items() if task is not None and task.is_shared}
 
     def tasks_since(self, queue_ids: Iterable[int], since_ms: int) -> dict[int, list[MoveTask]]:
-        """See `shard_report.tasks_since`; none while this host does not lead."""
+        """Move tasks that changed since then, by queue; none while this host does not lead."""
         return shard_report.tasks_since(self._state, queue_ids, since_ms) if self.ready else {}
 
     def counters(self) -> dict[int, QueueCounters]:
@@ -319,8 +320,8 @@ class Shard:
 
     # -- leading and following ---------------------------------------------------------------------
 
+    @override
     def on_leading(self) -> None:
-        """See `Leader`."""
         assert self._shared is not None
         if not self._stopping.is_set():
             self._loading = asyncio.create_task(self._take_lead(self._shared))
@@ -385,14 +386,15 @@ class Shard:
 
         task.add_done_callback(done)
 
+    @override
     def on_deposed(self) -> None:
-        """See `Leader`. Drop memory; what is not released is refused."""
+        """Drop memory; what is not released is refused."""
         if self.phase in (shard_report.Phase.LEADING, shard_report.Phase.FOLLOWING):
             self._leave(shard_report.Phase.FOLLOWING)
             self._log.info("shard_follows")
 
+    @override
     def on_failed(self, error: StoreFailed) -> None:
-        """See `Leader`."""
         if self._store is not None:
             self.on_failure(error)
 
@@ -423,8 +425,9 @@ class Shard:
 
     # -- failures: the calls of the lead -----------------------------------------------------------
 
+    @override
     def on_failure(self, error: StoreFailed, tickets: Sequence[Ticket] = ()) -> None:
-        """See `LeadOwner`. Open the store anew."""
+        """Open the store anew."""
         self._failures += 1
         self._log.error("store_failed", error=str(error))
         self._broken, self._store = self._store, None
@@ -433,9 +436,9 @@ class Shard:
             self._shared.give_up(str(error))
         self._reopening = asyncio.create_task(self._reopen())
 
+    @override
     def on_damage(self, error: DamageMet, new: Sequence[Ticket]) -> None:
-        """See `LeadOwner`. Leave the lead to a host with sound rows: nothing of the Turn was
-        appended.
+        """Leave the lead to a host with sound rows: nothing of the Turn was appended.
 
         Requests from before this Turn may have changed something: their senders hear that this
         host leads no longer, and ask the next leader.
@@ -446,8 +449,9 @@ class Shard:
         self._leave(shard_report.Phase.FOLLOWING, earlier, new)
         self._shared.replace_rows(str(error.__cause__))
 
+    @override
     def rebuilds(self, damage: Damage) -> bool:
-        """See `LeadOwner`. Only of a store that no other host has."""
+        """Only of a store that no other host has."""
         self._log.error("damage_found", queue_id=damage.queue_id, reason=damage.reason)
         if damage in self._rebuilt or self._store is None:
             return False

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock, Entropy
-from cluster.shards.issued_ids import SharedCatalog
 from cluster.shards.shard_report import ArchiveLimits, Followed, News
 from cluster.shards.turn_sample import TurnSample
 from storage.engines.store import Store, StoreFailed
@@ -40,7 +40,7 @@ class ShardParts(NamedTuple):
     """Entries that may be appended and not committed (rule 6)."""
     remembers: bool = False
     """Answers are kept for retries."""
-    shared_catalog: SharedCatalog | None = None
+    shared_catalog: Catalog | None = None
     """Over a replicated store a new leader asks it: `definitions` may lag behind."""
 
 
@@ -58,9 +58,8 @@ class TurnTimes:
 class LeadOwner(Protocol):
     """The shard. It ends a Lead that reports a failure or damage."""
 
-    @property
-    def followed(self) -> Followed:
-        """The queues whose rows somebody follows."""
+    followed: Followed
+    """The queues whose rows somebody follows."""
 
     def on_failure(self, error: StoreFailed, tickets: Sequence[Ticket] = ()) -> None:
         """The store failed, or a Turn with these tickets."""
@@ -72,7 +71,7 @@ class LeadOwner(Protocol):
         """Have the next opening of the store rebuild a queue; False if it did so before."""
 
     def submit(self, request: Request, on_answer: OnAnswer) -> object:
-        """See `Shard.submit`."""
+        """Have the shard decide a request of its own."""
 
     def tell(self, news: News) -> None:
         """Tell the news of the shard."""

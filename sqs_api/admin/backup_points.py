@@ -102,8 +102,9 @@ class ClusterPoint(BackupPoint):
         self._parts: list[OtherPart] = []
         self._target = Path()
 
+    @override
     def folder(self, target: Path) -> Path:
-        """See `BackupPoint`: each cluster of several has one of its own."""
+        """Each cluster of several has one of its own."""
         self._target = target
         return part_folder(target, self._number) if self._others() else target
 

@@ -18,8 +18,9 @@ class PlanMetrics(Source):
     def __init__(self, manager: Planning) -> None:
         self._manager = manager
 
+    @override
     async def read(self) -> None:
-        """See `Source.read`: these are all in memory."""
+        """These are all in memory."""
 
     @override
     def collect(self) -> Iterator[Metric]:

@@ -33,7 +33,7 @@ class RecordsPage:
         self._access = access
 
     async def __call__(self, request: BaseRequest, sent: AdminRequest) -> web.Response:
-        """See `admin_pages.Below`."""
+        """Answer a command of this machine."""
         try:
             self._access.check_claims_local(sent)  # before its body is read
             sent = sent._replace(body=await read_body(request, _BYTES_MAX))

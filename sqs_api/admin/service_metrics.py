@@ -53,8 +53,9 @@ class ServiceMetrics(Source):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
+    @override
     async def read(self) -> None:
-        """See `Source.read`: these are all in memory."""
+        """These are all in memory."""
 
     @override
     def collect(self) -> Iterator[Metric]:

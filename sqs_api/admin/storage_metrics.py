@@ -26,8 +26,9 @@ class StorageMetrics(Source):
         }
         self._bytes: dict[tuple[str, str], int] = {}
 
+    @override
     async def read(self) -> None:
-        """See `Source.read`: files are counted in a thread."""
+        """Files are counted in a thread."""
         self._bytes = await asyncio.to_thread(self._look)
 
     def _look(self) -> dict[tuple[str, str], int]:

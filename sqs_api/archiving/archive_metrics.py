@@ -38,8 +38,9 @@ class ArchiveMetrics(Source):
         self._schedule = schedule
         self._now_ms = now_ms
 
+    @override
     async def read(self) -> None:
-        """See `Source.read`: these are all in memory."""
+        """These are all in memory."""
 
     @override
     def collect(self) -> Iterator[Metric]:

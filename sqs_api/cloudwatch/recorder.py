@@ -70,7 +70,7 @@ class Recorder:
         return await self._ask(lambda: self._store.read(names, begin, end), nothing)
 
     async def latest(self, since_hour: int, queues_max: int) -> list[QueueName]:
-        """See `MinuteStore.latest`."""
+        """Queues with points since an hour; none if they are unreadable."""
         return await self._ask(lambda: self._store.latest(since_hour, queues_max), [])
 
     async def _ask(self, work: Callable[[], _T], default: _T) -> _T:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from typing_extensions import override
 
 from sqs_api.commands.command_options import Refused, load, setting_flags, show_key, show_place
 from sqs_api.commands.hosts import drain, remove, status, undrain, upgrade, wait
@@ -39,10 +40,10 @@ class HostNames(click.ParamType[tuple[str, ...]]):
 
     name = "names"
 
+    @override
     def convert(
         self, value: object, param: click.Parameter | None, context: click.Context | None
     ) -> tuple[str, ...]:
-        """See click."""
         from sqs_api.settings.cluster_settings import checked_hosts
 
         try:

@@ -35,10 +35,10 @@ class _At(click.ParamType[int]):
     def __init__(self, *, is_ahead: bool = False) -> None:
         self._sign = 1 if is_ahead else -1
 
+    @override
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
     ) -> int:
-        """See click."""
         if isinstance(value, int):
             return value
         try:
@@ -93,7 +93,6 @@ class _Flag(click.Option):
 
     @override
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """See click."""
         self.help = f"{config.descriptions()[self._setting]}{self._shown}"
         return super().get_help_record(ctx)
 
@@ -150,10 +149,10 @@ class Lifetime(click.ParamType[float]):
 
     name = "duration"
 
+    @override
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
     ) -> float:
-        """See click."""
         if isinstance(value, int | float):
             return value
         try:

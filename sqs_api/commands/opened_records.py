@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from cluster.catalog.host_records import HostRecords, read_host_records
 from cluster.clock import SystemClock, SystemEntropy
@@ -83,9 +84,8 @@ def copied_records(settings: Settings) -> Fixed:
         raise FolderRefused(f"cannot read the records of {settings.data}: {error}") from error
 
 
-class ServiceRecords:
-    """See Coordination: the records of users and keys of a running service. The watch reports after
-    each commit."""
+class ServiceRecords(coordination.Coordination):
+    """The records of users and keys of a running service. The watch reports after each commit."""
 
     def __init__(self, client: AdminClient) -> None:
         """Call `open` instead."""
@@ -123,20 +123,20 @@ class ServiceRecords:
             on_change(change)
         return found
 
+    @override
     async def read_all(self) -> coordination.Snapshot | coordination.Unavailable:
-        """See Coordination."""
         try:
             return await self._read()
         except AdminRefused as error:
             return coordination.Unavailable(str(error))
 
+    @override
     async def read(self, keys: Collection[str]) -> coordination.Snapshot | coordination.Unavailable:
-        """See Coordination."""
         found = await self.read_all()
         return found if isinstance(found, coordination.Unavailable) else found.of(keys)
 
+    @override
     async def commit(self, transaction: coordination.Transaction) -> coordination.Outcome:
-        """See Coordination."""
         try:
             sent = msgspec.to_builtins(transaction[:2])
             name, said = await self._ask("POST", sent)
@@ -151,13 +151,14 @@ class ServiceRecords:
             return _SOUND[name](said)
         return (coordination.Unknown if name == "Unknown" else coordination.Unavailable)(said)
 
+    @override
     async def watch(self, after: coordination.Snapshot, on_change: coordination.OnChange) -> None:
-        """See Coordination."""
         self._watchers.append(on_change)
 
+    @override
     def expect(self, revision: int) -> None:
-        """See Coordination."""
+        """There is nothing to do."""
 
+    @override
     async def close(self) -> None:
-        """See Coordination."""
         self._watchers.clear()

@@ -59,7 +59,7 @@ def _end_with_parent() -> None:
 
 
 class _SentLines:
-    """See `AuditLines`: the supervisor has the file."""
+    """Sends audit lines to the supervisor, which has the file."""
 
     def __init__(self, supervisor: Conversation[ToWorker]) -> None:
         self._supervisor = supervisor

@@ -341,7 +341,7 @@ class Access:
         policy: str | None,
         keys: Callable[[], Keys],
     ) -> Decision:
-        """See `auth.policy.decide`. A removed user may do nothing."""
+        """The decision of the policies. A removed user may do nothing."""
         principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
         user = self.user_of(caller)
         asked = AccessQuestion(principal, permission, arn, account, keys)

@@ -139,11 +139,11 @@ class Exchange(msgspec.Struct):
         return self.queue.queue_id
 
     def has(self, size: int, messages: int) -> bool:
-        """See `Room`."""
+        """True if the memory for answers has room for one of this size."""
         return self._has(self._written_size(size), may_exceed=messages == 1)
 
     def take(self, size: int) -> None:
-        """See `Room`."""
+        """Take that room."""
         self._hold(self._written_size(size))
 
     def correct(self, size: int) -> bool:

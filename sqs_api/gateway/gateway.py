@@ -1,8 +1,8 @@
 """Gateway: one request from its bytes to its answer.
 
-authenticate -> decode -> check -> find the queue -> prepare -> submit; and back: finish -> encode.
-Synchronous on the way down, so `http/connection.py` needs no task for a message; the answer arrives
-by a callback once the shard releases it. Actions on queues run as tasks of the catalog.
+authenticate -> decode -> check -> find the queue -> make its payload -> submit; back: encode ->
+write. Synchronous on the way down, so `http/connection.py` needs no task for a message; the answer
+arrives by a callback once the shard releases it. Actions on queues run in tasks of the gateway.
 """
 
 from __future__ import annotations

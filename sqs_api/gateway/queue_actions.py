@@ -75,7 +75,7 @@ class QueueActions:
         return self._catalog.queue(account, caller.region, address.name)
 
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
-        """See `Catalog.dead_letter_queue`."""
+        """The queue that takes over what this one's redrive policy sends away."""
         return self._catalog.dead_letter_queue(queue)
 
     async def answer(

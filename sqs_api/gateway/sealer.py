@@ -209,7 +209,7 @@ class Sealer(Sealing, SendSealing):
             return None
 
     def _data_key(self, number: int) -> tuple[NamedKey, DataKey]:
-        """See Keyring. Raises SealBroken, ServiceUnavailable."""
+        """A data key and its named key. Raises SealBroken, ServiceUnavailable."""
         try:
             return self._keyring.data_key(number)
         except KeysAway:

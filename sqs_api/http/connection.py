@@ -158,7 +158,7 @@ class SqsConnection(BoundedConnection):
         return True
 
     def write_reply(self, written: bytes) -> bool:
-        """See `Client.write_reply`."""
+        """Write a reply, and go on with the next request; False if the client is gone."""
         exchange, self._exchange = self._exchange, None
         self._active_at = self._state.seconds
         self._taken = exchange if exchange is not None and exchange.taken else None
@@ -182,7 +182,7 @@ class SqsConnection(BoundedConnection):
         return True
 
     def leave(self, take: Callable[[socket.socket], bool]) -> None:
-        """See `Leaving`. Its last answer leaves this process first."""
+        """Give the connection to another process. Its last answer leaves this one first."""
         self._hold_back()
         self._loop.call_soon(self._leave, take)
 

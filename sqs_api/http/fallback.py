@@ -54,7 +54,7 @@ class FallbackClient:
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def write_reply(self, written: bytes) -> bool:
-        """See `Client.write_reply`."""
+        """Write a reply; False if the client is gone."""
         transport = self._request.transport
         if self.written.done() or transport is None or transport.is_closing():
             return False

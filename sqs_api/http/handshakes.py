@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, cast
 
+from typing_extensions import override
+
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate",
     "CERTIFICATE_VERIFY_FAILED": "the client's certificate is refused",
@@ -57,8 +59,8 @@ class _Tls(ssl.SSLObject):
     outgoing: ssl.MemoryBIO
     begun: Handshake | None
 
+    @override
     def do_handshake(self) -> None:
-        """See ssl."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -74,10 +76,10 @@ class ServerContext(ssl.SSLContext):
 
     sslobject_class = _Tls
 
+    @override
     def wrap_bio(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *more: Any, **options: Any
     ) -> ssl.SSLObject:
-        """See ssl."""
         made = cast(_Tls, super().wrap_bio(incoming, outgoing, *more, **options))
         made.outgoing, made.begun = outgoing, _under_way.get()
         return made

@@ -34,8 +34,9 @@ class ListenerMetrics(Source):
         self._polls_not_waited = polls_not_waited
         self._wall_s = wall_s
 
+    @override
     async def read(self) -> None:
-        """See `Source.read`: these are all in memory."""
+        """These are all in memory."""
 
     @override
     def collect(self) -> Iterator[Metric]:

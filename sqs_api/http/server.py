@@ -14,8 +14,10 @@ import structlog
 from aiohttp import HttpVersion, HttpVersion11, web
 from aiohttp.web_request import BaseRequest
 from prometheus_client.core import Metric
+from typing_extensions import override
 
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.metrics import Source
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.fallback import Fallback, OtherPages
 from sqs_api.http.http_limits import (
@@ -124,7 +126,7 @@ class SqsServer(web.Server):
         return deque(sorted(idle, key=lambda connection: connection.active_at))
 
     def polls_not_waited(self) -> int:
-        """See `Gateway`."""
+        """Long polls that were answered at once, since too many wait."""
         return self._gateway.receives.polls_not_waited
 
     async def sweep(self) -> None:
@@ -182,7 +184,7 @@ class Inherited(NamedTuple):
     """The sockets of administrative pages, if there is a port for them."""
 
 
-class Server:
+class Server(Source):
     """The open ports with their servers, a source of `Metrics`."""
 
     def __init__(
@@ -281,11 +283,13 @@ class Server:
         else:
             client.close()
 
+    @override
     async def read(self) -> None:
-        """See `Source.read`: these are all in memory."""
+        """These are all in memory."""
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See `Source.collect`; a port is open."""
+        """Call it once a port is open."""
         server, *_ = self._servers
         yield from ListenerMetrics(
             server.counters, server.memory, self._tls, server.polls_not_waited, wall_s=self._wall_s

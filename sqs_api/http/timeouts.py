@@ -23,6 +23,7 @@ from typing import Any
 from aiohttp import StreamReader, web
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from aiohttp.web_request import BaseRequest
+from typing_extensions import override
 
 from auth.caller import Caller
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, PAGES
@@ -220,8 +221,9 @@ class BoundedConnection(RequestHandler):
 
     # -- answers that are not read -----------------------------------------------------------------
 
+    @override
     def resume_writing(self) -> None:
-        """See asyncio: the client has read its answers."""
+        """The client has read its answers."""
         super().resume_writing()
         self._hold_unsent(0)
 
@@ -319,12 +321,12 @@ class BoundedConnection(RequestHandler):
 
     @property
     def active_at(self) -> int:
-        """See `MayGiveWay`."""
+        """Time of the last answer; 0 before the first."""
         return self._active_at
 
     @property
     def may_give_way(self) -> bool:
-        """See `MayGiveWay`."""
+        """True if nothing is under way, and was not just now."""
         transport = self.transport
         return not (
             (self._active_at and self._state.seconds - self._active_at < _SPARED_S)
@@ -338,7 +340,7 @@ class BoundedConnection(RequestHandler):
         )
 
     def give_way(self) -> None:
-        """See `MayGiveWay`."""
+        """End without a farewell, for which a client could let us wait."""
         assert self.transport is not None
         self._state.counters.timeouts[TimedOut.ROOM] += 1
         self._is_cut = True
@@ -370,7 +372,7 @@ class LastClient:
         self._transport = transport
 
     def write_reply(self, written: bytes) -> bool:
-        """See `Client.write_reply`."""
+        """Write the reply and end the stream; False if the client is gone."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False

@@ -53,7 +53,7 @@ class HttpPost:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
 
     async def __call__(self, body: bytes, headers: Mapping[str, str]) -> int:
-        """See `Post`."""
+        """Post a body; returns the status. Raises OSError, TimeoutError, ClientError."""
         async with (
             aiohttp.ClientSession(timeout=self._timeout) as session,
             session.post(

@@ -15,7 +15,7 @@ _HELP = b"# HELP "
 
 
 class AllMetrics:
-    """See `Metrics.page`."""
+    """The metrics of all workers on one page."""
 
     def __init__(
         self, own: Metrics, workers: EveryHost, number: int, names: Sequence[str] | None = None

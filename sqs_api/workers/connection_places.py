@@ -16,10 +16,11 @@ from functools import partial
 from typing import Protocol
 
 import msgspec
+from typing_extensions import override
 
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
-from sqs_api.http.http_limits import Leaving
+from sqs_api.http.http_limits import Leaving, Places
 from visibility.contract.model import QueueDefinition
 
 LOADS = 0
@@ -66,8 +67,8 @@ class Connections(Protocol):
         """Their number, and the limit."""
 
 
-class ConnectionPlaces:
-    """See `Places`."""
+class ConnectionPlaces(Places):
+    """Gives connections to the worker that decides their requests."""
 
     def __init__(
         self,
@@ -98,8 +99,8 @@ class ConnectionPlaces:
         """Note the load of another worker."""
         self._loads[worker] = _decode(message)
 
+    @override
     def answered(self, connection: Leaving, queue: QueueDefinition | None) -> None:
-        """See `Places`."""
         if self._to_give:
             self._to_give -= 1
             self._move(connection, self._relieved_by)

@@ -83,7 +83,7 @@ class ReadRecords(msgspec.Struct, tag=True):
 
 
 class CommitRecords(msgspec.Struct, tag=True):
-    """See `Transaction`."""
+    """Commit a `Transaction`."""
 
     request: int
     conditions: Mapping[str, int]
@@ -91,7 +91,7 @@ class CommitRecords(msgspec.Struct, tag=True):
 
 
 class WatchRecords(msgspec.Struct, tag=True):
-    """See `Coordination.watch`; changes name it by its `request`."""
+    """Begin a `Coordination.watch`, which changes name by its `request`."""
 
     request: int
     after: int

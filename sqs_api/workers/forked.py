@@ -49,7 +49,7 @@ class Process(Protocol):
 
 
 class ForkedProcess:
-    """See `Process`."""
+    """A process that was forked."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -96,7 +96,7 @@ class Keeper:
             raise WorkerRefused(worker.refusal or f"a worker ended with status {status}")
 
     def pass_on(self, source: str, target: str, kind: SocketKind, end: socket.socket) -> None:
-        """See `PassOn`."""
+        """Give a socket of one worker to the one named `target`."""
         for number, worker in self._workers.items():
             if self._name_of(number) == target:
                 worker.give(source, kind, end)

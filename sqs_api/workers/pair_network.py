@@ -64,7 +64,7 @@ class _PairTransport:
         self.set_write_buffer_limits = transport.set_write_buffer_limits
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """See asyncio."""
+        """The name that the supervisor vouches for, as a certificate has it."""
         return self._certificate if name == "peercert" else default
 
 
@@ -84,7 +84,7 @@ class _Connecting(asyncio.Protocol):
 
 
 class PairNetwork(Network):
-    """See `Network`."""
+    """Connects the workers of one machine, by pairs of sockets that the supervisor passes on."""
 
     is_between_workers = True
 
@@ -114,8 +114,9 @@ class PairNetwork(Network):
             others.close()
         await self._open(own, peer, protocol)
 
+    @override
     async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
-        """See `Network`. Ends that came before are accepted now."""
+        """Ends that came before are accepted now."""
         self._accept = accept
         self._loop.add_reader(self._descriptors, self._arrived)
         return address
@@ -140,8 +141,9 @@ class PairNetwork(Network):
         end.setblocking(False)
         await self._loop.create_unix_connection(lambda: _Connecting(protocol, peer), sock=end)
 
+    @override
     def reload_if_changed(self) -> bool:
-        """See `Network`. There are no certificates."""
+        """There are no certificates."""
         return False
 
     @override

@@ -15,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from typing_extensions import override
 
 from cluster.coordination import coordination
 from cluster.coordination.part import Part
@@ -46,8 +47,8 @@ _GONE = "the supervisor has ended"
 _WATCHING = coordination.Done(0)
 
 
-class SharedRecords:
-    """See Coordination."""
+class SharedRecords(coordination.Coordination):
+    """The records of the supervisor, as a worker reads and changes them."""
 
     def __init__(self, send: Callable[[Any], bool]) -> None:
         self._send = send
@@ -60,12 +61,12 @@ class SharedRecords:
         """The records whose keys begin with this."""
         return Part(self, folder)
 
+    @override
     async def read_all(self) -> coordination.Snapshot | coordination.Unavailable:
-        """See Coordination."""
         return await self._read(None)
 
+    @override
     async def read(self, keys: Collection[str]) -> coordination.Snapshot | coordination.Unavailable:
-        """See Coordination."""
         return await self._read(list(keys))
 
     async def _read(
@@ -77,8 +78,8 @@ class SharedRecords:
         assert isinstance(found, coordination.Snapshot | coordination.Unavailable)
         return found
 
+    @override
     async def commit(self, transaction: coordination.Transaction) -> coordination.Outcome:
-        """See Coordination."""
         assert not transaction.leases, "a single host has none"
         outcome: coordination.Outcome = await self._ask(
             partial(
@@ -89,17 +90,18 @@ class SharedRecords:
         )
         return outcome
 
+    @override
     async def watch(self, after: coordination.Snapshot, on_change: coordination.OnChange) -> None:
-        """See Coordination."""
         number = next(self._numbers)
         self._watches[number] = on_change
         await self._ask(lambda request: WatchRecords(request, after.revision), number)
 
+    @override
     def expect(self, revision: int) -> None:
-        """See Coordination. Watches are never stuck while the supervisor lives."""
+        """Watches are never stuck while the supervisor lives."""
 
+    @override
     async def close(self) -> None:
-        """See Coordination."""
         self._watches.clear()
 
     async def _ask(self, message: Callable[[int], Any], number: int | None = None) -> Any:

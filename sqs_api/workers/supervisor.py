@@ -51,13 +51,13 @@ _LOOK_S = 0.02
 
 
 class _Place(NamedTuple):
-    """See `service_records.Host`."""
+    """The place of the records."""
 
     records: HostRecords
     others: OtherHosts = NO_OTHERS
 
     def below(self, kind: str) -> Coordination:
-        """See `service_records.Host`."""
+        """The records of one kind, such as `catalog/`."""
         return self.records.below(kind)
 
 

@@ -47,7 +47,7 @@ class AllShards(NamedTuple):
 
 
 class StoreElsewhere(CopiedStore):
-    """See `CopiedStore`: of another worker's shard."""
+    """The store of another worker's shard."""
 
     def __init__(self, ask: Callable[[_Step], Awaitable[None]], shard: int) -> None:
         """Belongs to the running event loop."""
@@ -153,7 +153,7 @@ class BackupsOfFirst:
         self._first = first
 
     async def make(self, target: Path, *, with_master_key: bool) -> Manifest:
-        """See `Backups`."""
+        """Have the first worker write a backup to `target`. Raises BackupRefused."""
         question = _question(_MAKE, WantedBackup(str(target), with_master_key))
         said = await self._questions.ask(self._first, question, _MADE_S)
         if said is None:

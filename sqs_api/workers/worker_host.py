@@ -80,7 +80,7 @@ class WorkerPlace(NamedTuple):
 
 
 class FixedLeaders(Leaders):
-    """See `Leaders`: they do not change."""
+    """The workers that lead the shards; they do not change."""
 
     def __init__(self, workers: int, shards: Iterable[int]) -> None:
         self._names = {shard: worker_name(shard % workers) for shard in shards}
@@ -89,8 +89,9 @@ class FixedLeaders(Leaders):
     def leader_of(self, shard: int) -> str | None:
         return self._names.get(shard)
 
+    @override
     def subscribe(self, on_change: Callable[[int], None]) -> None:
-        """See `Leaders`."""
+        """There is nothing to do."""
 
 
 class _OtherWorkers(OtherHosts):
@@ -121,7 +122,7 @@ class WorkerHost(NamedTuple):
 
     @property
     def others(self) -> OtherHosts:
-        """See `Catalog`."""
+        """The other workers."""
         return _OtherWorkers(self.transport)
 
     def below(self, kind: str) -> Coordination:

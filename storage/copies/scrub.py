@@ -30,7 +30,8 @@ class InThread(Protocol):
 
 
 class RowFiles(Protocol):
-    """See `FileRows`."""
+    """The files of a shard's rows, read beside the open database: `FileRows`, or its model in the
+    simulator."""
 
     def applied(self) -> Position:
         """The last Entry that they hold. Raises DamagedRecord."""

@@ -26,7 +26,7 @@ NOTE_S = 0.1
 
 
 class DurableStore(FlushedRows):
-    """See `Store`. All methods but `flush` and `checkpoint` belong to the event loop's thread."""
+    """The `Store` of a single host. `flush` and `checkpoint` are for any thread."""
 
     shared = None
 
@@ -63,7 +63,7 @@ class DurableStore(FlushedRows):
     # -- commit ------------------------------------------------------------------------------------
 
     def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
-        """See `Store.append`."""
+        """Append an Entry to the log. Raises StoreFailed."""
         log = self._log
         if log is None:
             return
@@ -74,7 +74,7 @@ class DurableStore(FlushedRows):
         self._under_way.append(log.last)
 
     def sync(self, done: Done) -> None:
-        """See `Store.sync`."""
+        """Call `done` once all appended Entries are as durable as configured."""
         if self._log is None or not self._is_synced:
             done(None)
         else:
@@ -86,7 +86,7 @@ class DurableStore(FlushedRows):
             done(None if failure is None else StoreFailed(str(failure)))
 
     def apply(self, changes: Changes) -> None:
-        """See `Store.apply`."""
+        """Apply the oldest committed Entry's changes to the rows. Raises StoreFailed."""
         position = self._under_way.popleft() if self._log is not None else None
         self.rows.write(changes.ops, position)
         self.applied = position
@@ -155,7 +155,7 @@ class DurableStore(FlushedRows):
     # -- the end -----------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """See `Store.close`: rows are flushed, so that a closed folder has no live log."""
+        """Flush the rows, so that a closed folder has no live log. Raises StoreFailed."""
         await self._end_work()
         try:
             await self._options.in_thread(self.flush)
@@ -167,7 +167,7 @@ class DurableStore(FlushedRows):
             await self._let_go()
 
     async def abandon(self) -> None:
-        """See `Store.abandon`."""
+        """Release the disk after a failure, without writing anything."""
         self._is_abandoned = True
         await self._end_work()
         await self._let_go()

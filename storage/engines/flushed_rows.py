@@ -53,21 +53,21 @@ class FlushedRows:
 
     @property
     def needs_healing(self) -> bool:
-        """See `Store.needs_healing`."""
+        """True if there is damage that `heal` is to remove."""
         return self.rows.needs_healing
 
     def note_damage(self, queue_id: int, reason: str) -> None:
-        """See `Store.note_damage`."""
+        """Let the next opening rebuild a queue with unreadable rows. Raises StoreFailed."""
         self.rows.note_damage(queue_id, reason)
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """See `Store.heal`."""
+        """Write all readable rows anew, with damaged queues rebuilt. Raises StoreFailed."""
         healed: list[Healed] = []
         await self._options.in_thread(lambda: healed.extend(self.rows.heal(known)))
         return healed
 
     def on_room(self, call: Callable[[], object]) -> None:
-        """See `Store.on_room`."""
+        """From now on `call` this when `has_room` may be true again."""
         self._on_room = call
 
     def _release(self, reached: Position | None) -> None:
@@ -119,11 +119,11 @@ class FlushedRows:
     # -- copy --------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """See `RocksRows.flush`."""
+        """Make all rows durable. Raises StoreFailed."""
         self.rows.flush()
 
     def checkpoint(self, folder: Path) -> None:
-        """See `RocksRows.checkpoint`."""
+        """Make `folder` a database of all rows. Raises StoreFailed."""
         self.rows.checkpoint(folder)
 
     # -- the end -----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class KeptFiles:
 
     @property
     def applied(self) -> Position:
-        """See `Note.applied`."""
+        """An Entry up to which the noted files hold the log."""
         return self._noted.applied if self._noted is not None else BEGINNING
 
     def is_outdated(self) -> bool:

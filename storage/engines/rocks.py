@@ -106,7 +106,7 @@ class RocksRows(RocksReader):
     # -- write -------------------------------------------------------------------------------------
 
     def applied(self) -> Position:
-        """See `applied_of`."""
+        """The last Entry applied to the rows. Raises DamagedRecord."""
         return applied_of(self)
 
     def write(self, ops: Ops, applied: Position | None = None) -> None:
@@ -137,11 +137,11 @@ class RocksRows(RocksReader):
 
     @property
     def needs_healing(self) -> bool:
-        """See `Store.needs_healing`."""
+        """True if there is damage that `heal` is to remove."""
         return has_damage(self.folder)
 
     def note_damage(self, queue_id: int, reason: str) -> None:
-        """See `Store.note_damage`."""
+        """Let the next opening rebuild a queue with unreadable rows. Raises StoreFailed."""
         try:
             make_room(self.folder)
             note_damage(self.folder, queue_id)
@@ -149,7 +149,8 @@ class RocksRows(RocksReader):
             raise StoreFailed(f"cannot note the damage: {error.strerror}") from error
 
     def heal(self, known: Mapping[int, bool], *, agree: bool = False) -> list[Healed]:
-        """See `RowStore.heal`. Needs as much space as the rows. Raises StoreFailed."""
+        """Write all readable rows anew, which needs as much space as the rows. Raises
+        StoreFailed."""
         with self._copying, _foreign_errors(f"cannot rebuild {self.folder}"):
             self._check_open()
             self._is_rebuilding = True

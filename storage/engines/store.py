@@ -43,10 +43,10 @@ class RowStore(RowReader, Protocol):
 
     @property
     def needs_healing(self) -> bool:
-        """See `Store.needs_healing`."""
+        """True if there is damage that `heal` is to remove."""
 
     def note_damage(self, queue_id: int, reason: str) -> None:
-        """See `Store.note_damage`."""
+        """Let the next opening rebuild a queue with unreadable rows. Raises StoreFailed."""
 
     def heal(self, known: Mapping[int, bool], *, agree: bool = False) -> list[Healed]:
         """Write all readable rows anew, see `healing.rebuild`; for any thread. Raises

@@ -16,6 +16,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
+from typing_extensions import override
+
 from storage.files.folder import sync_folder
 
 Work = Callable[[], object]
@@ -94,45 +96,45 @@ class Disk(Protocol):
         """End the threads after their queued work. Does not wait for that."""
 
 
-class SystemDisk:
+class SystemDisk(Disk):
     """The operating system's files, and a thread for each lane that is used."""
 
     def __init__(self) -> None:
         self._syncs = _Lane("sync")
         self._preparations = _Lane("prepare")
 
+    @override
     def make_folder(self, folder: Path) -> None:
-        """See Disk."""
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
 
+    @override
     def list(self, folder: Path) -> list[str]:
-        """See Disk."""
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
+    @override
     def open(self, file: Path, *, create: bool = False) -> int:
-        """See Disk."""
         return os.open(file, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
 
+    @override
     def open_to_read(self, file: Path) -> int:
-        """See Disk."""
         return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
 
+    @override
     def size(self, handle: int) -> int:
-        """See Disk."""
         return os.fstat(handle).st_size
 
+    @override
     def pread(self, handle: int, size: int, offset: int) -> bytes:
-        """See Disk."""
         return os.pread(handle, size, offset)
 
+    @override
     def pwrite(self, handle: int, data: bytes, offset: int) -> None:
-        """See Disk."""
         if os.pwrite(handle, data, offset) != len(data):
             raise OSError(errno.ENOSPC, "the disk took a part of the data only")
 
+    @override
     def write_zeros(self, handle: int, size: int, offset: int) -> None:
-        """See Disk."""
         try:
             os.posix_fallocate(handle, offset, size)
         except OSError as error:
@@ -141,33 +143,33 @@ class SystemDisk:
         for at in range(0, size, len(_ZEROS)):
             self.pwrite(handle, _ZEROS[: size - at], offset + at)
 
+    @override
     def fdatasync(self, handle: int) -> None:
-        """See Disk."""
         os.fdatasync(handle)
 
+    @override
     def sync_folder(self, folder: Path) -> None:
-        """See Disk."""
         sync_folder(folder)
 
+    @override
     def unlink(self, file: Path) -> None:
-        """See Disk."""
         file.unlink()
 
+    @override
     def rename_folder(self, folder: Path, to: Path) -> None:
-        """See Disk."""
         folder.rename(to)
         sync_folder(folder.parent)
 
+    @override
     def close(self, handle: int) -> None:
-        """See Disk."""
         os.close(handle)
 
+    @override
     def run(self, work: Work, done: Done) -> None:
-        """See Disk."""
         self._syncs.put(work, done)
 
+    @override
     def prepare(self, work: Work, done: Done) -> None:
-        """See Disk."""
         self._preparations.put(work, done)
 
     def stop(self) -> None:

@@ -123,7 +123,8 @@ class LogEntries:
         return records
 
     def read(self, wanted: range, bytes_max: int, got: Got) -> None:
-        """See `ReplicaLog.read`; `wanted` are indexes of Entries that are there."""
+        """Read Entries in a thread, some up to a size, then call `got` with their records; `wanted`
+        are indexes of Entries that are there."""
         places: list[tuple[_Place, Position]] = []
         for index in wanted:
             place = self._place(index)

@@ -68,7 +68,7 @@ _NOTHING = Quarantine()
 
 
 class StoredRows(Rows):
-    """See `visibility.state.rows.Rows`."""
+    """The rows that a Turn reads, over any store."""
 
     def __init__(self, base: RowReader, bytes_max: int = CHANGED_BYTES_MAX) -> None:
         """A Turn is full from `bytes_max` of row changes on; less over small segments."""
@@ -82,7 +82,7 @@ class StoredRows(Rows):
 
     @override
     def is_full(self, part: int = 1) -> bool:
-        """See `Rows.is_full`: so each Entry fits into a segment (rule 5)."""
+        """So each Entry fits into a segment (rule 5)."""
         changes = self.changes
         rows, size = len(changes.ops) // 2, changes.size
         return size >= self._bytes_max // part or rows >= CHANGES_MAX // part

@@ -36,7 +36,7 @@ class RowReader(Protocol):
 
 
 class Overlay(RowReader):
-    """See `RowReader`."""
+    """Rows that are committed, with the changes that are not."""
 
     def __init__(self, base: RowReader, *layers: Changes) -> None:
         self.base = base

@@ -230,7 +230,8 @@ class _Accepting:
             return None
         if row is None or not row.closed_version:
             return part
-        return None if row.drained_version or part.settings.fifo else part
+        has_none = row.drained_version or order_of(part.settings).parts_have_groups
+        return None if has_none else part
 
     def _target(self, arrival: Arrival) -> QueueDefinition | None:
         """The part of this shard that it was sent to, if it takes messages, else another one that

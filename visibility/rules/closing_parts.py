@@ -77,17 +77,17 @@ def closing(shard: ShardState, definition: QueueDefinition, now_ms: int) -> tupl
 
 
 def shares_out(queue: QueueDefinition) -> bool:
-    """True for a FIFO queue with parts, of which each has its own groups."""
-    return bool(queue.parts) and queue.settings.fifo
+    """True for a queue with parts of which each has its own groups."""
+    return bool(queue.parts) and order_of(queue.settings).parts_have_groups
 
 
 def open_part(
     shard: ShardState, queue: QueueDefinition, stamp: Stamp, group: bytes, refused_by: int = 0
 ) -> QueueDefinition | None:
-    """A part that takes a message which is not from a client: that of its group in a FIFO queue,
-    else one drawn by chance, but not that with the id `refused_by`; of an unsplit queue itself.
-    None if this shard knows of no such part."""
-    if queue.settings.fifo:
+    """A part that takes a message which is not from a client: that of its group if parts have
+    groups, else one drawn by chance, but not that with the id `refused_by`; of an unsplit queue
+    itself. None if this shard knows of no such part."""
+    if order_of(queue.settings).parts_have_groups:
         return queue.part_for(group)
     if not queue.parts:
         return None if queue.queue_id == refused_by else queue

@@ -73,7 +73,7 @@ class DeadLetters:
         """`target` is the dead-letter queue of `queue`, None if it has none; `cause` is one of
         those in `death.py`."""
         policy = queue.settings.redrive_policy
-        if target is not None and target.parts and not target.settings.fifo:
+        if target is not None and target.parts and not shares_out(target):
             target = open_part(shard, target, stamp, b"")
         self._queue = queue
         self._cause = cause

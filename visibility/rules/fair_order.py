@@ -31,7 +31,7 @@ QUIET_GROUPS_MAX = 64
 
 
 class Fair(Standard):
-    """See `Standard`, which it is while no group is noisy."""
+    """`Standard` while no group is noisy."""
 
     @override
     def candidates(self, shard: ShardState, queue: QueueState, now_ms: int) -> Candidates:
@@ -39,8 +39,9 @@ class Fair(Standard):
             return _quiet_first(shard, queue)
         return super().candidates(shard, queue, now_ms)
 
+    @override
     def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
-        """See `Order`: those of noisy groups, then of one that fills the queue, then the oldest."""
+        """Those of noisy groups, then of one that fills the queue, then the oldest."""
         given: set[int] = set()
         for group in (*queue.fairness.noisy, *_filling(shard, queue)):
             for candidate in line_of(shard, queue, group):

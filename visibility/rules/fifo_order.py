@@ -39,13 +39,15 @@ _BYTES_TO_GO = 1 << 20
 
 
 class Fifo(Order):
-    """See `Order`."""
+    """The order of a FIFO queue."""
 
     locks_groups = True
     handles_expire = True
+    parts_have_groups = True
 
+    @override
     def choose(self, taking: Taking) -> tuple[Event, ...]:
-        """See `Order`. Nothing is taken while too many are in flight."""
+        """Nothing is taken while too many are in flight."""
         taking.look_at_each()
         repeated = self._repeated(taking)
         if repeated:
@@ -66,13 +68,15 @@ class Fifo(Order):
             events += self.attempt(queue, taking.operation, taking.leases, now_ms)
         return (*taking.events(), *events)
 
+    @override
     def ready(self, queue: QueueState) -> int:
-        """See `Order`: its groups that are not blocked."""
+        """Its groups that are not blocked."""
         return queue.ready_groups.total
 
+    @override
     def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
-        """See `Order`: the oldest, unless an earlier one of its group is in flight, on its way or
-        delayed. Few are looked at."""
+        """The oldest, unless an earlier one of its group is in flight, on its way or delayed. Few
+        are looked at."""
         page = shard.rows.line(
             queue.queue_id,
             queue.floor,
@@ -97,22 +101,26 @@ class Fifo(Order):
     ) -> GroupBook:
         return FifoBook(shard, queue, blocked)
 
+    @override
     def due_ms(
         self, queue: QueueState, settings: QueueSettings, delay_s: int | None, now_ms: int
     ) -> int | None:
-        """See `Order`. All messages are delayed or none, so that they stay in order."""
+        """All messages are delayed or none, so that they stay in order."""
         return 0 if settings.delay_ms or queue.delayed else None
 
+    @override
     def delay_ends_ms(self, due_ms: int, message: StoredMessage, settings: QueueSettings) -> int:
-        """See `Order`: by the delay that the queue has now."""
+        """By the delay that the queue has now."""
         return message.sent_at_ms + settings.delay_ms
 
+    @override
     def dead_letter_clock_ms(self, message: StoredMessage, now_ms: int) -> int:
-        """See `Order`: that of the move."""
+        """That of the move."""
         return now_ms
 
+    @override
     def may_wait_again(self, queue: QueueState) -> bool:
-        """See `Order`: each one waits in its group after its lease."""
+        """Each one waits in its group after its lease."""
         return True
 
     @override

@@ -24,6 +24,7 @@ from visibility.rules.groups import FifoBook
 from visibility.rules.hold_messages import HoldsEnded, MessagesHeld, held_leases
 from visibility.rules.leases import no_lease
 from visibility.rules.message_events import MessagesMoved, Move
+from visibility.rules.orders import order_of
 from visibility.rules.transfers import (
     OUTBOX_SHARE,
     PACE_MS,
@@ -49,7 +50,8 @@ def advance_group_transfers(
 ) -> tuple[tuple[Event, ...], int | None]:
     """Transfer messages of groups that nobody has; see `pulse.Step`. A part that may not go on is
     looked at again by `CheckPart`."""
-    if not definition.settings.fifo or not may_transfer(shard, queue, definition):
+    has_groups = order_of(definition.settings).parts_have_groups
+    if not has_groups or not may_transfer(shard, queue, definition):
         return (), None
     events = _Step(shard, queue, definition, stamp).events()
     return events, stamp.now_ms + PACE_MS if events else None

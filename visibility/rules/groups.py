@@ -180,8 +180,9 @@ class FifoBook(GroupBook):
         self._leaving: list[bytes] = []
         self._unlocked: list[bytes] = []
 
+    @override
     def place_after_delay(self, sequence: int) -> int:
-        """See `GroupBook`. It keeps its place."""
+        """It keeps its place."""
         return sequence
 
     def in_flight_by_group(self, group: bytes) -> set[int] | frozenset[int]:
@@ -189,8 +190,9 @@ class FifoBook(GroupBook):
         held = self._queue.in_flight_by_group.get(group, _NOBODY)
         return held if self._departed is None else held | self.departed(group)
 
+    @override
     def group_of(self, group: bytes) -> bytes:
-        """See `GroupBook`. Each message has a group."""
+        """Each message has a group."""
         return group
 
     def _order_of_arrival(self, group: bytes, sequence: int) -> int:
@@ -241,8 +243,9 @@ class FifoBook(GroupBook):
         super().leave(group, sequence)
         self._left.setdefault(group, set()).add(sequence)
 
+    @override
     def depart(self, group: bytes, sequence: int) -> None:
-        """See `GroupBook`. The group is locked until the message is settled."""
+        """The group is locked until the message is settled."""
         self.leave(group, sequence)
         if self._departed is None:
             self._departed = {}
@@ -305,8 +308,9 @@ class FifoBook(GroupBook):
         line = self._shard.rows.group_line(self._queue.queue_id, group, row.first, len(left) + 1)
         return any(sequence < held_min for sequence, _ in line if sequence not in left)
 
+    @override
     def events(self) -> tuple[Event, ...]:
-        """See `GroupBook`; here locks may go before."""
+        """Here locks may go before."""
         queue_id = self._queue.queue_id
         events = super().events()
         if self._unlocked:

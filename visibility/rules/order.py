@@ -109,6 +109,9 @@ class Order(ABC):
     """A message in flight, in the outbox, or lost holds back the later ones of its group."""
     handles_expire: ClassVar[bool]
     """A receipt handle is valid during its lease only, not for a message that waits again."""
+    parts_have_groups: ClassVar[bool]
+    """Each part of a queue has groups of its own, and messages keep their sequences when their
+    group goes to another part. If not, any part takes any message, under a new sequence."""
 
     @abstractmethod
     def choose(self, taking: Taking) -> tuple[Event, ...]:

@@ -43,7 +43,8 @@ also found by their groups, as in any fair queue."""
 
 
 class ByPriority(Fair):
-    """See `Order`. Without the index of levels, if that is damaged, it is `Fair`."""
+    """The order of a queue with priorities. Without the index of levels, if that is damaged, it is
+    `Fair`."""
 
     def __init__(self, *, is_strict: bool) -> None:
         self._is_strict = is_strict
@@ -67,7 +68,7 @@ class ByPriority(Fair):
 
     @override
     def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
-        """See `Order`: the oldest of the lowest priority."""
+        """The oldest of the lowest priority."""
         if queue.has_bad_levels:
             yield from super().first_to_go(shard, queue, book)
             return

@@ -67,7 +67,7 @@ def waiting_on(request: Request, left_s: float) -> Request:
 
 
 class _Taking:
-    """See `order.Taking`."""
+    """A receive while an order offers it messages."""
 
     __slots__ = (
         "_letters",

@@ -28,13 +28,15 @@ from visibility.state.shard_state import ShardState
 
 
 class Standard(Order):
-    """See `Order`."""
+    """The order of a standard queue."""
 
     locks_groups = False
     handles_expire = False
+    parts_have_groups = False
 
+    @override
     def choose(self, taking: Taking) -> tuple[Event, ...]:
-        """See `Order`. Raises OverLimit, for short polls only, as AWS does."""
+        """Raises OverLimit, for short polls only, as AWS does."""
         shard, queue, limit = taking.shard, taking.queue, taking.limit
         if limit <= 0:
             return without_room(taking)
@@ -74,8 +76,9 @@ class Standard(Order):
             window.read_by_level(shard, queue, is_by_level=False)
         return Standard.candidates(self, shard, queue, 0)
 
+    @override
     def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
-        """See `Order`: the oldest."""
+        """The oldest."""
         return Standard.in_line(self, shard, queue)
 
     def candidates(self, shard: ShardState, queue: QueueState, now_ms: int) -> Candidates:
@@ -114,12 +117,14 @@ class Standard(Order):
     def delay_ends_ms(self, due_ms: int, message: StoredMessage, settings: QueueSettings) -> int:
         return due_ms
 
+    @override
     def dead_letter_clock_ms(self, message: StoredMessage, now_ms: int) -> int:
-        """See `Order`: that of its first send."""
+        """That of its first send."""
         return message.retained_from_ms
 
+    @override
     def may_wait_again(self, queue: QueueState) -> bool:
-        """See `Order`: one that went to the back has an alias."""
+        """One that went to the back has an alias."""
         return queue.aliases > 0
 
     @override

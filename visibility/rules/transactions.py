@@ -387,7 +387,8 @@ class _Transaction(_Deleting):
         """True if earlier sends of the FIFO group are still on their way, from when its part was
         not here."""
         group = self._content(place).group
-        return target.settings.fifo and self._shard.outbox.has_of_group(target.arn, group)
+        is_ordered = order_of(target.settings).locks_groups
+        return is_ordered and self._shard.outbox.has_of_group(target.arn, group)
 
     def _part_for(self, queue: QueueDefinition, group: bytes) -> QueueDefinition:
         """The part of a queue that takes a send: one of this shard, if it may be."""

@@ -65,7 +65,7 @@ def check_here(shard: ShardState, definition: QueueDefinition, sequence: int) ->
         raise Moved()
     if number == definition.part_number:
         return
-    if definition.settings.fifo:
+    if order_of(definition.settings).parts_have_groups:
         known = max((part.number for part in definition.parts), default=definition.part_number)
         if number > definition.last_part or definition.part_number < known:
             raise Moved()
@@ -95,7 +95,8 @@ def advance_transfers(
 ) -> tuple[tuple[Event, ...], int | None]:
     """Transfer the oldest messages that nobody has; see `pulse.Step`. A part that may not go on is
     looked at again by `CheckPart`."""
-    if definition.settings.fifo or not may_transfer(shard, queue, definition):
+    has_groups = order_of(definition.settings).parts_have_groups
+    if has_groups or not may_transfer(shard, queue, definition):
         return (), None
     heir = definition.way_of(definition.first_sequence)[-1]
     if shard.definitions.queue_of_id(heir.queue_id) is None:

@@ -117,7 +117,7 @@ class Turn:
         self.handing_out = HandingOut(state.without_room)
 
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
-        """See `run`."""
+        """Time passes, pulses run, then requests are decided."""
         state = self.state
         if state.memory is not None:
             self.remembered = TurnAnswers(state.memory, self._stamp.now_ms, deferred, requests)

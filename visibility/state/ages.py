@@ -56,7 +56,7 @@ def oldest_messages(shard: ShardState, queue: QueueState) -> OldestMessages:
 
 
 def receivable_since_ms(shard: ShardState, queue: QueueState) -> int:
-    """See `OldestMessages.receivable_ms`. Raises DamagedRecord."""
+    """The `receivable_ms` of `OldestMessages`. Raises DamagedRecord."""
     receivable = _receivable_fifo if queue.fifo else _receivable_standard
     return receivable(shard, queue)
 

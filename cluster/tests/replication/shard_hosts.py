@@ -332,7 +332,7 @@ class ShardCluster:
         for host in self.hosts.values():
             host.start()
 
-    # -- the catalog, see `SharedCatalog` ----------------------------------------------------------
+    # -- the catalog, as `Catalog` answers ---------------------------------------------------------
 
     @property
     def highest_queue_id(self) -> int:

@@ -15,7 +15,7 @@ from cluster.peers.peer_settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication import Leadership
 from cluster.replication.checkpointing import CheckpointTraffic, RowsPlace
-from cluster.replication.hosting import ReplicatedStores
+from cluster.replication.hosting import HostInCluster, HostParts, ReplicatedStores
 from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
@@ -38,7 +38,7 @@ from visibility.rules.acknowledge import ReturnMessages
 from visibility.state.waiters import Ticket
 
 if TYPE_CHECKING:
-    from cluster.shards.issued_ids import SharedCatalog
+    from cluster.catalog.catalog import Catalog
     from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 
 SHARD = 0
@@ -124,21 +124,25 @@ class Process:
                 place=place,
             )
         self._stores = ReplicatedStores(
-            host.name,
-            self,
-            leadership_of=self._leadership_of,
-            log_id_of=lambda number: cluster.log_id,
-            peers=partial(cluster.others, host.name),
-            options=cluster.options._replace(in_thread=self._in_thread),
-            clock=self.clock,
-            entropy=entropy,
+            HostInCluster(
+                host.name,
+                self,
+                peers=partial(cluster.others, host.name),
+                leadership_of=self._leadership_of,
+                log_id_of=lambda number: cluster.log_id,
+                written_as=lambda: OLDEST_FORMAT,
+                reluctance_s=lambda shard: 0.0,
+            ),
+            HostParts(
+                cluster.options._replace(in_thread=self._in_thread),
+                self.clock,
+                entropy,
+                has_space=lambda: True,
+                has_much_space=lambda: True,
+                place=place,
+            ),
+            traffic,
             timing=cluster.timing,
-            checkpoints=traffic,
-            place=place,
-            has_much_space=lambda: True,
-            has_space=lambda: True,
-            reluctance_s=lambda shard: 0.0,
-            written_as=lambda: OLDEST_FORMAT,
         )
         self.deliveries: Deliveries | None = None
         """Carries messages to other shards, if there are several."""
@@ -151,7 +155,7 @@ class Process:
                 entropy=entropy,
                 definitions=cluster.queues,
                 remembers=True,
-                shared_catalog=cast("SharedCatalog", self.catalog),
+                shared_catalog=cast("Catalog", self.catalog),
             ),
         )
         self._submit = self.shard.submit

@@ -18,7 +18,7 @@ from cluster.peers.link import OnMessage
 from cluster.peers.peer_settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
 from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic
-from cluster.replication.hosting import ReplicatedStores, replica_id_of
+from cluster.replication.hosting import HostInCluster, HostParts, ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
 from cluster.shards.shard import Shard
 from cluster.shards.shard_parts import ShardParts
@@ -119,29 +119,33 @@ class Cluster:
 
     def _stores(self, name: str) -> ReplicatedStores:
         return ReplicatedStores(
-            name,
-            self.wire.port(name),
-            leadership_of=lambda number: HostLeadership(
-                self.coordination, name, lambda work: work()
+            HostInCluster(
+                name,
+                self.wire.port(name),
+                peers=lambda: self.peers[name],
+                leadership_of=lambda number: HostLeadership(
+                    self.coordination, name, lambda work: work()
+                ),
+                log_id_of=lambda number: self.log_id,
+                written_as=lambda: OLDEST_FORMAT,
+                reluctance_s=lambda shard: 0.0,
             ),
-            log_id_of=lambda number: self.log_id,
-            peers=lambda: self.peers[name],
-            options=self.options,
-            clock=SystemClock(),
-            entropy=SystemEntropy(),
-            timing=self.timing,
-            place=ON_THIS_MACHINE._replace(files=self.files),
-            checkpoints=CheckpointTraffic(
+            HostParts(
+                self.options,
+                SystemClock(),
+                SystemEntropy(),
+                has_space=lambda: True,
+                has_much_space=lambda: True,
+                place=ON_THIS_MACHINE._replace(files=self.files),
+            ),
+            CheckpointTraffic(
                 self.links[name].transport,
                 monotonic_s=SystemClock().monotonic_s,
                 entropy=SystemEntropy(),
                 settings=CheckpointSettings(reserve_bytes=1 << 20),
                 scrub_times=self.scrub_times,
             ),
-            has_much_space=lambda: True,
-            has_space=lambda: True,
-            reluctance_s=lambda shard: 0.0,
-            written_as=lambda: OLDEST_FORMAT,
+            timing=self.timing,
         )
 
     def rows_folder(self, name: str) -> Path:
