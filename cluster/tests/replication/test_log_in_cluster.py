@@ -366,3 +366,33 @@ async def test_entries_of_a_later_version_wait_until_a_majority_reads_them(stage
     with pytest.MonkeyPatch.context() as later:
         later.setattr(entry, "NEWEST_FORMAT", 2)  # all hosts have the later version now
         await stage.settled()
+
+
+@staged
+async def test_heartbeats_are_fewer_while_all_hosts_know_all(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.settled()
+    one, other = stage.others(leader)
+    beats: list[str] = []
+
+    def count(sender: str, to: str, message: Message) -> bool:
+        if isinstance(message, Heartbeat) and to == one.name:
+            beats.append(to)
+        return False
+
+    async def beats_in(seconds: float) -> int:
+        beats.clear()
+        await asyncio.sleep(seconds)
+        return len(beats)
+
+    stage.drop(count)
+    await asyncio.sleep(1)
+    quiet = await beats_in(30)
+    stage.cut_off(other)
+    await asyncio.sleep(1)
+    assert await beats_in(30) > 1.2 * quiet, "a host that comes back is heard soon"
+    stage.heal()
+    stage.drop(count)
+    await stage.settled()
+    await asyncio.sleep(1)
+    assert await beats_in(30) < 1.1 * quiet
