@@ -306,26 +306,39 @@ async def test_a_receive_counts_once_and_keeps_its_full_timeout(
 
 @virtual
 async def test_messages_whose_lease_ended_count_as_received() -> None:
+    """Whether another receive has them or not."""
     world = await a_world()
-    for number in range(2):
+    for number in range(3):
         await answer_to(world, named(prepared.send(STANDARD, f"m{number}")))
-    request = named(prepared.receive(STANDARD, 2, timeout_s=5))
+    request = named(prepared.receive(STANDARD, 3, timeout_s=5))
     first = await answer_to(world, request)
     assert isinstance(first, Deliveries)
     kept = Receipt(first.leases[1].sequence, 1)
     await answer_to(world, named(prepared.change(STANDARD, kept, 100)))
     await pass_time(6.0)
 
+    other = world.ask(named(prepared.receive(STANDARD, 1)))
+    await settled()
     again = world.ask(request, 6_000)
     await settled()
-    other = world.ask(named(prepared.receive(STANDARD, 10)))
+    third = world.ask(named(prepared.receive(STANDARD, 10)))
     await settled()
 
-    assert again.bodies == ["m1"]
-    assert other.bodies == ["m0"]
+    assert (other.bodies, again.bodies, third.bodies) == (["m0"], ["m1"], ["m2"])
     (answer,) = other.answers
     assert isinstance(answer, Deliveries)
     assert answer.leases[0].receive_count == 2
+
+
+@virtual
+async def test_a_repeated_receive_hides_for_twelve_hours_from_its_first_try() -> None:
+    world = await a_world()
+    await answer_to(world, named(prepared.send(STANDARD, "m")))
+    request = named(prepared.receive(STANDARD, timeout_s=43_200))
+    first = await answer_to(world, request)
+    await pass_time(60.0)
+
+    assert await answer_to(world, request, age_ms=60_000) == first
 
 
 @virtual

@@ -256,3 +256,27 @@ def test_tags_that_make_no_sense_are_refused(
     with pytest.raises(InvalidParameterValue) as refusal:
         checked_tags("q", before, given)
     assert refusal.value.message.endswith(reason)
+
+
+def test_a_dead_letter_waits_for_its_receives_in_its_own_queue() -> None:
+    end = prepared.queue_named("end", 3)
+    letters = prepared.queue_named(
+        "letters", 2, tags=TAGS, VisibilityTimeout="5", dead_letters_to=end, max_receive_count=3
+    )
+    consumer = Consumer()
+    consumer.queue, consumer.dead = (
+        prepared.queue_named(
+            "q", 1, VisibilityTimeout="0", dead_letters_to=letters, max_receive_count=2
+        ),
+        letters,
+    )
+    consumer.driver = Driver(KnownQueues(consumer.queue, letters, end))
+    consumer.send("a")
+    assert [bool(consumer.receive()) for _ in range(3)] == [True, True, False]
+    consumer.queue, consumer.dead = letters, end
+
+    assert consumer.receive()
+    assert 15_000 <= consumer.waited_ms() <= 18_000
+    assert 25_000 <= consumer.waited_ms() <= 30_000
+    consumer.driver.pass_time(5_000)
+    assert consumer.counts() == VISIBLE, "its next receive makes a dead letter of it"

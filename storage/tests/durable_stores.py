@@ -79,17 +79,22 @@ class HeldFlush:
         self.begun = threading.Event()
         self.goes_on = threading.Event()
         self.failure: StoreFailed | None = None
+        self.ends_late = False
+        """True: it is held up once the rows are durable."""
         self.count = 0
         self._flush = store.rows.flush
         monkeypatch.setattr(store.rows, "flush", self.flush)
 
     def flush(self) -> None:
         self.count += 1
+        if self.ends_late:
+            self._flush()
         self.begun.set()
         assert self.goes_on.wait(20)
         if self.failure is not None:
             raise self.failure
-        self._flush()
+        if not self.ends_late:
+            self._flush()
 
 
 def refuse(*_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from storage.tests.durable_stores import (
     segments,
 )
 from storage.tests.on_disk import log_of
-from storage.tests.store_places import commit, crash_copy, everything
+from storage.tests.store_places import append, commit, crash_copy, everything
 
 
 async def test_flushes_let_the_log_use_its_segments_again(opened: Open, tmp_path: Path) -> None:
@@ -37,6 +38,39 @@ async def test_flushes_let_the_log_use_its_segments_again(opened: Open, tmp_path
     crashed = crash_copy(store.folder, tmp_path / "crashed")
     again = opened(SMALL, crashed)
     assert everything(again) == rows_up_to(399)
+
+
+async def test_what_is_committed_during_a_flush_stays_in_the_log(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 14: the flushed rows do not have it."""
+    store = opened()
+    held = HeldFlush(store, monkeypatch)
+    held.ends_late = True
+    number = 0
+    while not is_flushing(store):
+        number += 1
+        await commit(store, row(number))
+    await asyncio.to_thread(held.begun.wait, 20)
+    await fill(store, number + 1, number + 30)  # more than a segment
+
+    held.goes_on.set()
+    await end_of_flush(store)
+
+    assert log_of(store).live_bytes > 30 * 500
+
+
+async def test_a_short_disk_costs_no_entry_that_is_not_applied(opened: Open) -> None:
+    """Rule 14: a flush makes room while some are under way."""
+    store = opened()
+    await fill(store, 1, 1)
+    for number in range(2, 32):
+        append(store, row(number), ())
+
+    store.give_back_space()
+    await end_of_flush(store)
+
+    assert log_of(store).live_bytes > 30 * 500
 
 
 async def test_a_service_that_crashes_again_and_again_takes_no_more_space(

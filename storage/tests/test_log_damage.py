@@ -128,6 +128,20 @@ async def test_a_missing_segment_is_lost_as_a_whole() -> None:
 
 
 @virtual
+async def test_the_next_header_knows_what_was_synced() -> None:
+    """The Entries behind it are torn, so that none of them tells."""
+    place = LogPlace()
+    log = place.open()
+    await appended(log, b"1" * 3000, b"2" * 3000)
+    log.append(b"3" * 3000)
+    place.disk.kill()
+    place.flip(b"2" * 3000)
+    place.flip(b"3" * 3000)
+
+    assert [lost[:2] for lost in place.read().lost] == [(2, 2)]
+
+
+@virtual
 async def test_a_missing_first_segment_is_lost_as_a_whole() -> None:
     place = LogPlace()
     await _three_segments(place)
@@ -218,6 +232,8 @@ async def test_the_note_of_answers_has_the_newest_position() -> None:
 
     for index in range(1, 4):
         note.write_now(Position(1, index, 77))
+    file = place.disk.file(FOLDER / ANSWERED_FILE)
+    assert file.durable == file.content
     place.disk.crash()
 
     found = read_answered(place.disk, FOLDER)

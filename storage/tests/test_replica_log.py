@@ -103,6 +103,22 @@ async def test_what_does_not_follow_is_not_taken() -> None:
 
 
 @virtual
+async def test_an_older_term_behind_a_newer_one_ends_the_log() -> None:
+    """Rule 2: the record of a leader before, in the right place by its index and predecessor."""
+    place = ReplicaPlace()
+    log = place.open_replica()
+    sent = records(1, [b"a"], term=3, previous=0)
+    await taken(log, sent)
+    behind = records(2, [b"b"], term=2, previous=log.last.checksum)[0]
+    content = place.disk.file(place.segment_of(1)).content
+    at = content.find(sent[0]) + len(sent[0])
+    content[at : at + len(behind)] = behind
+    place.disk.kill()
+
+    assert place.bodies() == [b"a"]
+
+
+@virtual
 async def test_a_commit_index_of_the_leader_proves_nothing_of_this_disk() -> None:
     """A torn end is an end, though a later Entry says that it was committed elsewhere."""
     place = ReplicaPlace()

@@ -93,8 +93,9 @@ async def test_a_process_knows_its_promise_when_the_file_was_written_by_half(
     await _called(again.close)
 
 
+@pytest.mark.parametrize("is_there", [False, True])
 async def test_a_replica_without_its_note_may_have_forgotten_what_it_acknowledged(
-    tmp_path: Path,
+    tmp_path: Path, is_there: bool
 ) -> None:
     """The note alone tells that Entries are missing at the end of the log."""
     journal = _journal(tmp_path)
@@ -106,19 +107,41 @@ async def test_a_replica_without_its_note_may_have_forgotten_what_it_acknowledge
     journal.note()
     await _called(journal.close)
     folder = tmp_path / "shard-0.log"
-    for file in (folder / ANSWERED_FILE, *folder.glob("segment-*")):
+    for file in folder.glob("segment-*"):
         file.unlink()
+    note = folder / ANSWERED_FILE
+    if is_there:
+        note.write_bytes(b"x" * note.stat().st_size)
+    else:
+        note.unlink()
 
     again = _journal(tmp_path)
     again.open(BEGINNING)
 
-    assert again.damage == "there is no note of what it acknowledged"
+    damage = f"{note} is damaged" if is_there else "there is no note of what it acknowledged"
+    assert again.damage == damage
     assert again.promise == Promise("first", 3, "before")
     await _called(again.close)
-    once_more = _journal(tmp_path)
-    once_more.open(BEGINNING)
-    assert not once_more.damage
-    await _called(once_more.close)
+    if not is_there:
+        once_more = _journal(tmp_path)
+        once_more.open(BEGINNING)
+        assert not once_more.damage
+        await _called(once_more.close)
+
+
+async def test_a_term_is_promised_once(tmp_path: Path) -> None:
+    """Rule 25: also while the promise is on its way to the disk, and once it is there."""
+    journal = _journal(tmp_path)
+    journal.open(BEGINNING)
+
+    async with asyncio.timeout(60):
+        given = asyncio.Event()
+        assert journal.give(Promise("first", 5, "one"), given.set)
+        assert not journal.give(Promise("first", 5, "another"), given.set)
+        await given.wait()
+    assert not journal.give(Promise("first", 5, "another"), given.set)
+    assert journal.promise.leader == "one"
+    await _called(journal.close)
 
 
 async def test_a_replica_that_has_promised_nothing_needs_no_note(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cluster.replication import NotServing, ReplicaRole
-from cluster.replication.replica_messages import Append, Appended, Heartbeat, Message
+from cluster.replication.replica_messages import Alive, Append, Appended, Heartbeat, Message
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged
 from storage.log import Position, entry
 from storage.log.promise import PromiseFile
@@ -139,6 +139,20 @@ async def test_entries_of_another_leader_are_not_acknowledged_in_a_new_term(stag
     follower.resume()
     await asyncio.sleep(2)
     assert follower.applied.index <= before, "it heard heartbeats only"
+    replica, leading = follower.replica, new.replica
+    assert replica is not None
+    assert leading is not None
+    told: list[int] = []
+
+    def note(sender: str, to: str, message: Message) -> bool:
+        told.extend([message.index] if isinstance(message, Appended) else [])
+        return sender == new.name
+
+    stage.drop(note)
+    at = replica.log.position_at(before)
+    assert at is not None
+    replica.receive(new.name, Append(replica.journal.promise.term, leading.replica_id, at, [], 0))
+    assert told == [before], "of the last one the leader has said nothing"
     stage.heal()
     await stage.settled()
 
@@ -185,12 +199,17 @@ async def test_an_entry_counts_where_it_is_durable(stage: Stage) -> None:
     stage.cut_off(third)
     follower.disk.sync_s = (1.0, 1.0)
 
-    sent = asyncio.create_task(stage.sent(leader))
+    first = asyncio.create_task(stage.sent(leader))
     await asyncio.sleep(0.4)
+    second = asyncio.create_task(stage.sent(leader))
+    await asyncio.sleep(0.1)
     assert last_index(follower) == last_index(leader)
-    assert not sent.done()
+    assert not first.done()
 
-    assert await sent
+    assert await first
+    await asyncio.sleep(0.5)
+    assert not second.done(), "a sync that had begun before it came says nothing of it"
+    assert await second
 
 
 @staged
@@ -260,6 +279,32 @@ async def test_one_heartbeat_confirms_the_term_for_all_that_wait(stage: Stage) -
 
 
 @staged
+async def test_a_heartbeat_that_was_sent_before_confirms_nothing(stage: Stage) -> None:
+    """Rule 8: its answers are late, and one comes twice."""
+    leader = await stage.leader()
+    await stage.settled()
+    replica = leader.replica
+    assert replica is not None
+    late: list[tuple[str, Message]] = []
+
+    def hold(sender: str, to: str, message: Message) -> bool:
+        late.extend([(sender, message)] if isinstance(message, Alive) else [])
+        return isinstance(message, Alive)
+
+    stage.drop(hold)
+    await stage.until(lambda: len(late) == 2)
+    before = late[:]
+    answers: list[bool] = []
+    replica.confirm(answers.append)
+    for sender, message in before * 2:
+        replica.receive(sender, message)
+
+    assert not answers
+    stage.heal()
+    await stage.until(lambda: answers == [True])
+
+
+@staged
 async def test_what_was_acknowledged_above_a_checkpoint_stays(stage: Stage) -> None:
     """Rule 22: a voter's rows are damaged, and its log is longer than the checkpoint."""
     leader = await stage.leader()
@@ -321,3 +366,33 @@ async def test_entries_of_a_later_version_wait_until_a_majority_reads_them(stage
     with pytest.MonkeyPatch.context() as later:
         later.setattr(entry, "NEWEST_FORMAT", 2)  # all hosts have the later version now
         await stage.settled()
+
+
+@staged
+async def test_heartbeats_are_fewer_while_all_hosts_know_all(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.settled()
+    one, other = stage.others(leader)
+    beats: list[str] = []
+
+    def count(sender: str, to: str, message: Message) -> bool:
+        if isinstance(message, Heartbeat) and to == one.name:
+            beats.append(to)
+        return False
+
+    async def beats_in(seconds: float) -> int:
+        beats.clear()
+        await asyncio.sleep(seconds)
+        return len(beats)
+
+    stage.drop(count)
+    await asyncio.sleep(1)
+    quiet = await beats_in(30)
+    stage.cut_off(other)
+    await asyncio.sleep(1)
+    assert await beats_in(30) > 1.2 * quiet, "a host that comes back is heard soon"
+    stage.heal()
+    stage.drop(count)
+    await stage.settled()
+    await asyncio.sleep(1)
+    assert await beats_in(30) < 1.1 * quiet

@@ -10,6 +10,28 @@ from structlog.testing import capture_logs
 from cluster.tests.replication.stage import Stage, staged
 
 
+@pytest.mark.parametrize("ahead_s", [86_400.0, -86_400.0])
+def test_a_host_with_a_wrong_clock_does_not_lead(ahead_s: float) -> None:
+    """Rule 29."""
+
+    @staged
+    async def story(stage: Stage) -> None:
+        leader = await stage.leader()
+        leader.ahead_s = ahead_s
+
+        other = await stage.leader(but=leader)
+        stage.only(leader)
+        other.crash(is_power_loss=True)
+        served = len(stage.record.served)
+        await asyncio.sleep(20)
+
+        assert len(stage.record.served) == served
+        leader.ahead_s = 0.0
+        assert await stage.leader() is leader
+
+    story()
+
+
 @staged
 async def test_a_host_whose_clock_is_wrong_is_no_heir(stage: Stage) -> None:
     leader = await stage.leader()
