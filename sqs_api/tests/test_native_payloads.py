@@ -203,7 +203,7 @@ def test_attributes_with_a_meaning_are_read_once(
 def test_ids_of_a_message_are_packed_with_it() -> None:
     message = SendMessage(URL, "x", message_group_id="g", message_deduplication_id="d" * 128)
 
-    packed = native.packed([message], b"\x95\xa1s\xc0\xc0\xc0\xc0", None, 99, 99)
+    packed = native.packed([message], b"\x95\xa1s\xc0\xc0\xc0\xc0", None, 99, 99, None, True)
 
     assert packed is not None
     extras = msgspec.msgpack.encode(Extras("s", None, "g", "d" * 128))
@@ -214,7 +214,9 @@ def test_ids_of_a_message_are_packed_with_it() -> None:
 def test_odd_ids_are_left_to_python(odd: str) -> None:
     for ids in (("g", odd), (odd, "d")):
         message = SendMessage(URL, "x", message_group_id=ids[0], message_deduplication_id=ids[1])
-        assert native.packed([message], b"\x95\xa1s\xc0\xc0\xc0\xc0", None, 99, 99) is None
+        assert (
+            native.packed([message], b"\x95\xa1s\xc0\xc0\xc0\xc0", None, 99, 99, None, True) is None
+        )
 
 
 def test_a_batch_that_is_refused_uses_up_no_count() -> None:
@@ -277,7 +279,7 @@ def _text(chance: random.Random, odd: float = 0.01) -> str:
 
 
 def _send(chance: random.Random) -> tuple[SendMessage | SendMessageBatch, QueueDefinition]:
-    queue = chance.choice((STANDARD, STANDARD, STANDARD, SMALL, *FIFO_QUEUES, *TAGGED))
+    queue = chance.choice((*[STANDARD] * 4, SMALL, *FIFO_QUEUES, *TAGGED, *TAGGED))
     plain = chance.random() < 0.6
     if chance.random() < 0.3:
         return SendMessage(URL, **_members(chance, queue, plain=plain)), queue

@@ -199,7 +199,8 @@ def _plain_contents(
         return None  # it is raised again in its turn
     extras = _plain_extras.get(sender) or _remembered_extras(sender)
     size_max, bounds = settings.maximum_message_size, settings.own_bounds
-    packed = native.packed(sent, extras, key, size_max, limits.BATCH_BYTES_MAX, bounds)
+    total_max = limits.BATCH_BYTES_MAX
+    packed = native.packed(sent, extras, key, size_max, total_max, bounds, has_groups)
     if packed is None:
         return None
     number = 0 if key is None else key.number

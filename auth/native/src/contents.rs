@@ -119,13 +119,13 @@ fn nonce_of(count: [u8; COUNT_BYTES]) -> Nonce {
 
 /// The stored contents of messages, each with its size, the MD5s of its body and its attributes in
 /// digits, and the numbers in its attributes with a meaning for the service, by name, None for none;
-/// sealed, unless `key` is None. `messages` have `message_body`, `message_group_id`,
-/// `message_deduplication_id` and `message_attributes`, `extras` are those of a message without
-/// ids and attributes. `bounds` are the least and the greatest number in
+/// sealed, unless `key` is None. `messages` have `message_body`, `message_attributes` and, if
+/// `has_ids`, `message_group_id` and `message_deduplication_id`; `extras` are those of a message
+/// without attributes and ids. `bounds` are the least and the greatest number in
 /// attributes with a meaning. None, and nothing is sealed, if one may be refused or is longer than
 /// `size_max`, or if all are longer than `total_max`.
 #[pyfunction]
-#[pyo3(signature = (messages, extras, key, size_max, total_max, bounds=None))]
+#[pyo3(signature = (messages, extras, key, size_max, total_max, bounds=None, has_ids=false))]
 pub fn packed<'py>(
     messages: &Bound<'py, PyAny>,
     extras: &[u8],
@@ -133,6 +133,7 @@ pub fn packed<'py>(
     size_max: usize,
     total_max: usize,
     bounds: Option<&Bound<'py, PyDict>>,
+    has_ids: bool,
 ) -> PyResult<Option<Vec<Packed<'py>>>> {
     let mut key = match key.map(|key| key.cast::<DataKey>()) {
         None => None,
@@ -141,7 +142,7 @@ pub fn packed<'py>(
     };
     let mut sent = Vec::with_capacity(messages.len()?);
     for message in messages.try_iter()? {
-        match Sent::of(&message?, extras, bounds)? {
+        match Sent::of(&message?, extras, bounds, has_ids)? {
             Some(message) if message.size <= size_max => sent.push(message),
             _ => return Ok(None),
         }
@@ -169,6 +170,7 @@ impl<'py, 'a> Sent<'py, 'a> {
         message: &Bound<'py, PyAny>,
         extras: &'a [u8],
         bounds: Option<&Bound<'py, PyDict>>,
+        has_ids: bool,
     ) -> PyResult<Option<Self>> {
         let py = message.py();
         let Ok(body) = message.getattr(intern!(py, "message_body"))?.cast_into() else {
@@ -179,12 +181,8 @@ impl<'py, 'a> Sent<'py, 'a> {
             Ok(text) if text.len() < BODY_BYTES_MAX && is_allowed(text) => text.len(),
             _ => return Ok(None), // with half of a surrogate pair, for example
         };
-        let ids = [
-            message.getattr(intern!(py, "message_group_id"))?,
-            message.getattr(intern!(py, "message_deduplication_id"))?,
-        ];
         let given = message.getattr(intern!(py, "message_attributes"))?;
-        if given.is_none() && ids.iter().all(|id| id.is_none()) {
+        if given.is_none() && !has_ids {
             return Ok(Some(Self {
                 body,
                 extras: Cow::Borrowed(extras),
@@ -194,8 +192,15 @@ impl<'py, 'a> Sent<'py, 'a> {
             }));
         }
         let mut written = extras[..extras.len().saturating_sub(AFTER_TRACE_BYTES)].to_vec();
-        if ids.iter().any(|id| pack_id(id, &mut written).is_none()) {
-            return Ok(None);
+        for name in [
+            intern!(py, "message_group_id"),
+            intern!(py, "message_deduplication_id"),
+        ] {
+            if !has_ids {
+                written.push(NIL);
+            } else if pack_id(&message.getattr(name)?, &mut written).is_none() {
+                return Ok(None);
+            }
         }
         if given.is_none() {
             written.push(NIL);
