@@ -25,7 +25,7 @@ INDEX_MAX = 214_748_369
 framework."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-_INDEX = re.compile(r"[0-9]{1,9}")
+_INDEX_DIGITS_MAX = 9
 # Characters that XML 1.0 cannot carry, not even escaped: an error text may echo them.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -147,9 +147,11 @@ class StructReader:
             if group is None:
                 continue
             place = _place(rest, group.bare)
-            if place is None or (not place[0] and not value):
+            if place is None:
                 continue
-            found.setdefault(word, {}).setdefault(place[0], {})[place[1]] = value
+            index, inside = place
+            if index or value:
+                found.setdefault(word, {}).setdefault(index, {})[inside] = value
         for word, slots in found.items():
             group = self._groups[word]
             collected = group.collect(slots)
@@ -169,9 +171,9 @@ def _place(rest: str, bare: frozenset[str]) -> tuple[int, str] | None:
         return 0, rest
     if not word.isdecimal() or not word.isascii():
         return None
-    if not _INDEX.fullmatch(word) or int(word) > INDEX_MAX:
+    index = int(word) if len(word) <= _INDEX_DIGITS_MAX else INDEX_MAX + 1
+    if index > INDEX_MAX:
         raise InvalidRequest(f"Index {word[:20]} is illegal")
-    index = int(word)
     if index == 0:
         raise InvalidRequest("0 is not a valid index")
     return index, inside

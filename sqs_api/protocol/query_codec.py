@@ -7,6 +7,8 @@ Source: the query-era service model and answers recorded from AWS.
 
 from __future__ import annotations
 
+from codecs import escape_decode
+
 import msgspec
 
 from sqs_api.protocol.error_codes import Fault
@@ -69,10 +71,9 @@ def decode_percent(text: bytes) -> str:
         if b"+" in text:
             text = text.replace(b"+", b" ")
         if b"%" in text:
-            escaped = text.replace(b"\\", b"\\x5c").replace(b"%", b"\\x")
-            text = escaped.decode("unicode_escape").encode("latin-1")
-        return text.decode("utf-8")
-    except UnicodeError as failure:
+            text, _ = escape_decode(text.replace(b"\\", b"\\x5c").replace(b"%", b"\\x"))
+        return text.decode()
+    except ValueError as failure:
         raise InvalidRequest(
             "The request's parameters are not valid UTF-8 form encoding."
         ) from failure

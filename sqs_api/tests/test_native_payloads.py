@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from auth.caller import Caller
 from auth.envelope import DataKey, SealBroken, data_key
@@ -39,7 +40,7 @@ from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import taken_bounds
 from visibility.tests import prepared
-from visibility.tests.test_content import FIFO, STANDARD, TRACE, URL, queue_with
+from visibility.tests.test_content import FIFO, FIFO_BY_CONTENT, STANDARD, TRACE, URL, queue_with
 
 if native is None:
     pytest.skip("the native module is not built", allow_module_level=True)
@@ -60,6 +61,12 @@ TAGGED = tuple(
     )
 )
 """Queues that take some of the attributes below."""
+FIFO_QUEUES = (
+    FIFO,
+    FIFO_BY_CONTENT,
+    structs.replace(FIFO, deduplication_scope="messageGroup"),
+    prepared.queue_named("q.fifo", 1, tags={"holdfast:max-messages": "9"}, FifoQueue="true"),
+)
 OWN_NAMES = ("holdfast.priority", "holdfast.ttl", "holdfast.deliver-at", "holdfast.sent-at")
 OWN_NUMBERS = ("0", "7", "09", "10", "1209600", "1209601", "1790000000000", "9" * 16, "9" * 20)
 PIECES = (
@@ -73,6 +80,8 @@ ODD_NAMES = (
     *("Holdfast.priority", "holdfast.priority", "holdfast.deliver-at", "a b", "\ud800", ""),
     *("n" * 257, "n" * 256, "İ"),
 )
+IDS = ("g", "h", "!~", "i" * 31, "i" * 32, "i" * 128)
+ODD_IDS = ("", "ü", "a b", "\x7f", "\ud800", "i" * 129)
 NUMBERS: tuple[str, ...] = (
     "1",
     "-2.5",
@@ -191,6 +200,25 @@ def test_attributes_with_a_meaning_are_read_once(
     assert native.packed([message], b"\x95\xc0", None, 99, 99) is None
 
 
+def test_ids_of_a_message_are_packed_with_it() -> None:
+    message = SendMessage(URL, "x", message_group_id="g", message_deduplication_id="d" * 128)
+
+    packed = native.packed([message], b"\x95\xa1s\xc0\xc0\xc0\xc0", None, 99, 99, None, True)
+
+    assert packed is not None
+    extras = msgspec.msgpack.encode(Extras("s", None, "g", "d" * 128))
+    assert packed[0][0].endswith(b"x" + extras)
+
+
+@pytest.mark.parametrize("odd", ODD_IDS)
+def test_odd_ids_are_left_to_python(odd: str) -> None:
+    for ids in (("g", odd), (odd, "d")):
+        message = SendMessage(URL, "x", message_group_id=ids[0], message_deduplication_id=ids[1])
+        assert (
+            native.packed([message], b"\x95\xa1s\xc0\xc0\xc0\xc0", None, 99, 99, None, True) is None
+        )
+
+
 def test_a_batch_that_is_refused_uses_up_no_count() -> None:
     key = data_key(1, SECRET)
     messages = [SendMessage(URL, body) for body in ("a", "b" * 2_000, "c")]
@@ -251,7 +279,7 @@ def _text(chance: random.Random, odd: float = 0.01) -> str:
 
 
 def _send(chance: random.Random) -> tuple[SendMessage | SendMessageBatch, QueueDefinition]:
-    queue = chance.choice((STANDARD, STANDARD, STANDARD, SMALL, FIFO, *TAGGED))
+    queue = chance.choice((*[STANDARD] * 4, SMALL, *FIFO_QUEUES, *TAGGED, *TAGGED))
     plain = chance.random() < 0.6
     if chance.random() < 0.3:
         return SendMessage(URL, **_members(chance, queue, plain=plain)), queue
@@ -267,10 +295,15 @@ def _members(chance: random.Random, queue: QueueDefinition, *, plain: bool) -> d
     if chance.random() < 0.05:
         members["delay_seconds"] = chance.choice((0, 1, 900, 901, -1))
     if queue.settings.fifo:
-        members["message_group_id"] = chance.choice(("g", "h", "g", "h", None))
-        members["message_deduplication_id"] = chance.choice(("d", "e", "d", "e", None))
+        members["message_group_id"] = chance.choice((*IDS, "g", None))
+        members["message_deduplication_id"] = chance.choice((*IDS, "d", None))
+        if chance.random() < 0.05:
+            members["message_group_id"] = chance.choice(ODD_IDS)
+            members["message_deduplication_id"] = chance.choice(ODD_IDS)
     elif not plain and chance.random() < (0.1 if queue in TAGGED else 0.5):
-        members["message_group_id"] = chance.choice(("g", "", "ü"))
+        members["message_group_id"] = chance.choice((*IDS, *ODD_IDS))
+        if chance.random() < 0.1:
+            members["message_deduplication_id"] = "d"
     if not plain and chance.random() < 0.5:
         members["message_attributes"] = _attributes(chance)
         if queue in TAGGED and chance.random() < 0.7:

@@ -8,11 +8,8 @@ from typing import Any
 from rocksdict import Rdict, ReadOptions
 from typing_extensions import override
 
-from visibility.rows.overlay import RowReader
+from visibility.rows.overlay import FEW, RowReader
 from visibility.rows.row_codec import DamagedRecord
-
-_MANY = 4
-"""Number of keys from which one call for all is cheaper than one for each."""
 
 
 class RocksReader(RowReader):
@@ -34,7 +31,7 @@ class RocksReader(RowReader):
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         get: Any = self._rows.get
         try:
-            return [get(key) for key in keys] if len(keys) < _MANY else get(keys)
+            return [get(key) for key in keys] if len(keys) < FEW else get(keys)
         except Exception as error:  # a bare exception with a text that names no key
             raise self._damage_among(keys, error) from error
 

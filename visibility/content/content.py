@@ -114,7 +114,7 @@ def contents_of(
     InvalidParameterValue when an entry for a FIFO queue lacks its group or deduplication id.
     """
     trace = trace_header if trace_header and is_plain(trace_header) else None
-    if native is not None and trace is None and not queue.settings.fifo:
+    if native is not None and trace is None:
         sent: Sequence[_Sent] = (
             (operation,) if isinstance(operation, SendMessage) else operation.entries or ()
         )
@@ -160,7 +160,7 @@ def contents_of_sends(
 ) -> tuple[Content | QueueError, ...]:
     """The messages of several sends to one queue, each as `contents_of` makes it; a refusal is in
     the place of its send."""
-    if native is not None and trace_header is None and not queue.settings.fifo:
+    if native is not None and trace_header is None:
         plain = _plain_contents(sends, queue, sender, sealing)
         if plain is not None:
             return plain
@@ -178,12 +178,18 @@ def _plain_contents(
 ) -> tuple[Content, ...] | None:
     """The messages of a send, by the native module; None where Python has to look at them."""
     settings = queue.settings
-    delays = () if settings.own_tags else _DELAYS
+    fifo = has_groups = settings.fifo
+    delays = () if settings.own_tags or fifo else _DELAYS
     for message in sent:
+        if message.message_group_id is not None:
+            if settings.own_tags:
+                return None
+            has_groups = True
+        elif fifo:
+            return None
         if not (
-            message.message_system_attributes is None
-            and message.message_group_id is None
-            and message.message_deduplication_id is None
+            (message.message_deduplication_id is not None) is fifo
+            and message.message_system_attributes is None
             and (message.delay_seconds is None or message.delay_seconds in delays)
         ):
             return None
@@ -193,27 +199,40 @@ def _plain_contents(
         return None  # it is raised again in its turn
     extras = _plain_extras.get(sender) or _remembered_extras(sender)
     size_max, bounds = settings.maximum_message_size, settings.own_bounds
-    packed = native.packed(sent, extras, key, size_max, limits.BATCH_BYTES_MAX, bounds)
+    total_max = limits.BATCH_BYTES_MAX
+    packed = native.packed(sent, extras, key, size_max, total_max, bounds, has_groups)
     if packed is None:
         return None
     number = 0 if key is None else key.number
-    if len(packed) == 1:  # without the loop's costs
+    if not has_groups and len(packed) == 1:  # without the loop's costs
         data, size, md5, attributes_md5, numbers = packed[0]
         if numbers is None:
             return (Content(data, size, md5, attributes_md5, None, b"", b"", number),)
-    if bounds is None:
+    if not has_groups and bounds is None:
         return tuple(
             [
                 Content(data, size, md5, attributes_md5, None, b"", b"", number)
                 for data, size, md5, attributes_md5, _ in packed
             ]
         )
-    return tuple(
-        [
-            Content(data, size, md5, attributes_md5, None, b"", b"", number, *_own(own or {}, None))
-            for data, size, md5, attributes_md5, own in packed
-        ]
-    )
+    contents = []
+    for message, (data, size, md5, attributes_md5, numbers) in zip(sent, packed, strict=True):
+        ids = message.message_group_id, message.message_deduplication_id
+        digests = _digests(*ids, queue, sealing.digest_key)
+        own = _NOTHING_OWN if numbers is None else _own(numbers, None)
+        contents.append(Content(data, size, md5, attributes_md5, None, *digests, number, *own))
+    return tuple(contents)
+
+
+def _digests(
+    group_id: str | None, deduplication_id: str | None, queue: QueueDefinition, key: bytes
+) -> tuple[bytes, bytes]:
+    """The digests of a message's ids, each empty without one."""
+    group = b"" if group_id is None else group_digest(group_id, key)
+    if deduplication_id is None:
+        return group, b""
+    scope = group_id if queue.deduplication_scope == "messageGroup" else None
+    return group, deduplication_digest(scope, deduplication_id, key)
 
 
 def _own(numbers: dict[str, int], delay_s: int | None) -> tuple[int, int, int, int]:
@@ -322,12 +341,9 @@ def _pack(
             trace = system[TRACE_HEADER][1].decode()
         _check_ids(message, queue)
         group_id, deduplication_id = message.message_group_id, message.message_deduplication_id
-        if group_id is not None:
-            group = group_digest(group_id, digest_key)
         if queue.settings.fifo:
             deduplication_id = deduplication_id or hashlib.sha256(body).hexdigest()
-            scope = group_id if queue.deduplication_scope == "messageGroup" else None
-            deduplication = deduplication_digest(scope, deduplication_id, digest_key)
+        group, deduplication = _digests(group_id, deduplication_id, queue, digest_key)
         extras = _encode_extras(
             Extras(sender, trace, group_id, deduplication_id, attributes or None)
         )

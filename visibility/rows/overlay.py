@@ -15,6 +15,8 @@ from typing_extensions import override
 from visibility.rows.row_changes import Changes
 
 _UNTOUCHED = object()
+FEW = 4
+"""Number of keys from which one read of all is cheaper than one of each."""
 
 
 class RowReader(Protocol):
@@ -53,6 +55,8 @@ class Overlay(RowReader):
 
     @override
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        if len(keys) < FEW:
+            return list(map(self.get, keys))
         layers = [layer for layer in self.layers if layer.ops]
         if not layers:
             return self.base.get_many(keys)

@@ -113,13 +113,13 @@ class DeadLetters:
     @property
     def moved(self) -> int:
         """Messages moved by this decision."""
-        moved = len(self.moves) if self._departures is None else len(self._departures)
-        return moved + len(self._ended)
+        return len(self.moves if self._departures is None else self._departures) + len(self._ended)
 
     @property
     def is_full(self) -> bool:
         """True if this decision has moved as many messages as it should."""
-        return self.moved + len(self._waiting) >= MOVES_MAX or self._size >= _BYTES_MAX
+        is_full = self._size and self.moved + len(self._waiting) >= MOVES_MAX
+        return bool(is_full) or self._size >= _BYTES_MAX
 
     def locks(self, group: bytes) -> bool:
         """True if the group waits for a message that is on its way to another shard, or will be."""

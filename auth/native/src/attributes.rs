@@ -163,7 +163,7 @@ fn is_plain_number(text: &str) -> bool {
             .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn pack_text(text: &str, packed: &mut Vec<u8>) -> Option<()> {
+pub fn pack_text(text: &str, packed: &mut Vec<u8>) -> Option<()> {
     match text.len() {
         length @ 0..=31 => packed.push(0xa0 | length as u8),
         length => pack_length(length, [0xd9, 0xda, 0xdb], packed)?,

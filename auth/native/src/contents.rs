@@ -18,6 +18,10 @@ const MD5_BYTES: usize = 16;
 const BODY_AT: usize = 20;
 const BODY_BYTES_MAX: usize = 1 << 24;
 const MESSAGE: &[u8] = b"holdfast message 1";
+const ID_BYTES_MAX: usize = 128;
+/// Of the Extras of a message without ids and attributes: three times nil.
+const AFTER_TRACE_BYTES: usize = 3;
+const NIL: u8 = 0xc0;
 
 type Packed<'py> = (
     Bound<'py, PyBytes>,
@@ -115,12 +119,13 @@ fn nonce_of(count: [u8; COUNT_BYTES]) -> Nonce {
 
 /// The stored contents of messages, each with its size, the MD5s of its body and its attributes in
 /// digits, and the numbers in its attributes with a meaning for the service, by name, None for none;
-/// sealed, unless `key` is None. `messages` have `message_body` and `message_attributes`, `extras`
-/// are those of a message without attributes. `bounds` are the least and the greatest number in
+/// sealed, unless `key` is None. `messages` have `message_body`, `message_attributes` and, if
+/// `has_ids`, `message_group_id` and `message_deduplication_id`; `extras` are those of a message
+/// without attributes and ids. `bounds` are the least and the greatest number in
 /// attributes with a meaning. None, and nothing is sealed, if one may be refused or is longer than
 /// `size_max`, or if all are longer than `total_max`.
 #[pyfunction]
-#[pyo3(signature = (messages, extras, key, size_max, total_max, bounds=None))]
+#[pyo3(signature = (messages, extras, key, size_max, total_max, bounds=None, has_ids=false))]
 pub fn packed<'py>(
     messages: &Bound<'py, PyAny>,
     extras: &[u8],
@@ -128,6 +133,7 @@ pub fn packed<'py>(
     size_max: usize,
     total_max: usize,
     bounds: Option<&Bound<'py, PyDict>>,
+    has_ids: bool,
 ) -> PyResult<Option<Vec<Packed<'py>>>> {
     let mut key = match key.map(|key| key.cast::<DataKey>()) {
         None => None,
@@ -136,7 +142,7 @@ pub fn packed<'py>(
     };
     let mut sent = Vec::with_capacity(messages.len()?);
     for message in messages.try_iter()? {
-        match Sent::of(&message?, extras, bounds)? {
+        match Sent::of(&message?, extras, bounds, has_ids)? {
             Some(message) if message.size <= size_max => sent.push(message),
             _ => return Ok(None),
         }
@@ -164,6 +170,7 @@ impl<'py, 'a> Sent<'py, 'a> {
         message: &Bound<'py, PyAny>,
         extras: &'a [u8],
         bounds: Option<&Bound<'py, PyDict>>,
+        has_ids: bool,
     ) -> PyResult<Option<Self>> {
         let py = message.py();
         let Ok(body) = message.getattr(intern!(py, "message_body"))?.cast_into() else {
@@ -175,7 +182,7 @@ impl<'py, 'a> Sent<'py, 'a> {
             _ => return Ok(None), // with half of a surrogate pair, for example
         };
         let given = message.getattr(intern!(py, "message_attributes"))?;
-        if given.is_none() {
+        if given.is_none() && !has_ids {
             return Ok(Some(Self {
                 body,
                 extras: Cow::Borrowed(extras),
@@ -184,12 +191,31 @@ impl<'py, 'a> Sent<'py, 'a> {
                 own: None,
             }));
         }
-        // In place of the last element, which is nil.
-        let mut with_attributes = extras[..extras.len().saturating_sub(1)].to_vec();
-        let packed = attributes::pack(&given, bounds, &mut with_attributes);
+        let mut written = extras[..extras.len().saturating_sub(AFTER_TRACE_BYTES)].to_vec();
+        for name in [
+            intern!(py, "message_group_id"),
+            intern!(py, "message_deduplication_id"),
+        ] {
+            if !has_ids {
+                written.push(NIL);
+            } else if pack_id(&message.getattr(name)?, &mut written).is_none() {
+                return Ok(None);
+            }
+        }
+        if given.is_none() {
+            written.push(NIL);
+            return Ok(Some(Self {
+                body,
+                extras: Cow::Owned(written),
+                size,
+                attributes_md5: None,
+                own: None,
+            }));
+        }
+        let packed = attributes::pack(&given, bounds, &mut written);
         Ok(packed.map(|packed| Self {
             body,
-            extras: Cow::Owned(with_attributes),
+            extras: Cow::Owned(written),
             size: size + packed.size,
             attributes_md5: Some(packed.md5),
             own: packed.own,
@@ -217,6 +243,18 @@ impl<'py, 'a> Sent<'py, 'a> {
         let own = self.own.clone();
         Ok((data, self.size, digits_of(py, &md5), attributes_md5, own))
     }
+}
+
+/// Packs the id of a group or of deduplication, which may be None; None for what SQS refuses.
+fn pack_id(id: &Bound<'_, PyAny>, packed: &mut Vec<u8>) -> Option<()> {
+    if id.is_none() {
+        packed.push(NIL);
+        return Some(());
+    }
+    let text = id.cast::<PyString>().ok()?.to_str().ok()?;
+    let is_sound = (1..=ID_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_sound.then(|| attributes::pack_text(text, packed))?
 }
 
 fn digits_of<'py>(py: Python<'py>, md5: &[u8; MD5_BYTES]) -> Bound<'py, PyString> {

@@ -24,6 +24,6 @@ fn holdfast_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(contents::packed, module)?)?;
     module.add_function(wrap_pyfunction!(received::received_json, module)?)?;
     module.add_function(wrap_pyfunction!(received::selection, module)?)?;
-    module.add("INTERFACE", 3)?;
+    module.add("INTERFACE", 4)?;
     Ok(())
 }
