@@ -45,6 +45,10 @@ _WAYS_OUT = (
     "Restore a backup, copy what can be read with holdfast salvage, "
     "or start with --accept-loss on to go on without the rest"
 )
+_TRY_AGAIN = (
+    "Check the disk and the folder's permissions, then start again: nothing is known to be lost. "
+    "If that stays, copy what can be read with holdfast salvage"
+)
 
 
 def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStore:
@@ -88,8 +92,10 @@ def _closing(rows: RowStore, disk: Disk) -> Iterator[None]:
         rows.close()
         disk.stop()
         if isinstance(error, LogMismatch | OSError | msgspec.MsgspecError):
-            way_out = "Free some space" if disk_refusal(error) else _WAYS_OUT
-            if isinstance(error, NewerFormat):
+            way_out = _TRY_AGAIN if isinstance(error, OSError) else _WAYS_OUT
+            if disk_refusal(error):
+                way_out = "Free some space"
+            elif isinstance(error, NewerFormat):
                 way_out = "Start a version that knows it: this one was started in its place"
             raise StoreFailed(f"cannot open {rows.folder}: {error}. {way_out}") from error
         raise
