@@ -29,7 +29,7 @@ from storage.copies.replaced_rows import (
 )
 from storage.engines.store import RowStore, StoreFailed
 from storage.engines.store_options import Durability, Replication, StoreOptions, log_folder
-from storage.log import Disk, LogMismatch, Promise, PromiseFile, SystemDisk
+from storage.log import ANSWERED_FILE, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
 from visibility.rows.row_codec import DamagedRecord
 
 
@@ -44,16 +44,29 @@ def replica_id_of(folder: Path, entropy: Entropy, disk: Disk | None = None) -> s
     For a host that is registered before its cluster is founded: nothing may have the folder open.
     Raises OSError.
     """
-    folder, disk = log_folder(folder), disk or SystemDisk()
+    rows, folder, disk = folder, log_folder(folder), disk or SystemDisk()
     disk.make_folder(folder)
     file = PromiseFile(disk, folder)
     try:
         if file.promise is None:
+            if ANSWERED_FILE in disk.list(folder):
+                _tell_of_damage(rows)
             file.promise = Promise(new_replica_id(entropy))
             file.write_now(file.promise)
         return file.promise.replica_id
     finally:
         file.close()
+
+
+def _tell_of_damage(folder: Path) -> None:
+    structlog.get_logger("replicas").error(
+        "replica_damaged",
+        folder=str(folder),
+        reason="there is no readable promise",
+        means="this copy does not count until it has caught up; without a majority of copies that "
+        "have theirs the shard gets no leader",
+        action="check the disk; see the runbook, `Replacing a disk`, if the shard has no leader",
+    )
 
 
 def _prepared(files: CheckpointFiles, folder: Path) -> bool:

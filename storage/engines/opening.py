@@ -46,6 +46,10 @@ _WAYS_OUT = (
     "Restore a backup, copy what can be read with holdfast salvage, "
     "or start with --accept-loss on to go on without the rest"
 )
+_TRY_AGAIN = (
+    "Check the disk and the folder's permissions, then start again: nothing is known to be lost. "
+    "If that stays, copy what can be read with holdfast salvage"
+)
 
 _NOT_ITS_FILES = (EACCES, EPERM, EISDIR, ENOTDIR, ELOOP)
 """Errors that tell of rights, or of something else under the name of a file: nothing is lost."""
@@ -92,10 +96,12 @@ def _closing(rows: RowStore, disk: Disk) -> Iterator[None]:
         rows.close()
         disk.stop()
         if isinstance(error, LogMismatch | OSError | msgspec.MsgspecError):
-            way_out = "Free some space" if disk_refusal(error) else _WAYS_OUT
-            if isinstance(error, OSError) and error.errno in _NOT_ITS_FILES:
+            way_out = _TRY_AGAIN if isinstance(error, OSError) else _WAYS_OUT
+            if disk_refusal(error):
+                way_out = "Free some space"
+            elif isinstance(error, OSError) and error.errno in _NOT_ITS_FILES:
                 way_out = "Correct its rights, or what lies there in its place"
-            if isinstance(error, NewerFormat):
+            elif isinstance(error, NewerFormat):
                 way_out = "Start a version that knows it: this one was started in its place"
             raise StoreFailed(f"cannot open {rows.folder}: {error}. {way_out}") from error
         raise

@@ -7,7 +7,8 @@
 
 A promise is synced before it is answered (rule 25): from then on the replica takes nothing from a
 leader of a lower term. A slot that cannot be read may have held a later promise, so a file with one
-does not count at all. Most promises need one sector; see `slots.py` for those that need more.
+does not count at all, nor does one that ends before its second slot. Most promises need one sector;
+see `slots.py` for those that need more.
 
 Files of early builds of 0.2 have two slots of 512 bytes at their beginning. These count until
 another one is written.
@@ -28,6 +29,8 @@ PROMISE_FILE = "promise"
 PROMISE_SLOT_BYTES = 16 << 10
 FIRST_SLOT_AT = PROMISE_SLOT_BYTES
 
+_LEAST_BYTES = FIRST_SLOT_AT + PROMISE_SLOT_BYTES + SLOT_BYTES
+"""Of a file with two slots."""
 _NAMES_BYTES = 12 << 10
 """Of a promise with all hosts of a cluster. Hosts that register at the same moment do not see each
 other: the rest of the slot is for them."""
@@ -61,6 +64,13 @@ def read_promises(data: bytes) -> Slots:
     return slots
 
 
+def _lacks_its_end(data: bytes, promise: Promise) -> bool:
+    """True if the second slot is gone. Each opening writes both before it promises a term; one that
+    was interrupted left the slots of an early build."""
+    is_short = len(data) < _LEAST_BYTES
+    return is_short and promise.term > 0 and not any(data[: 2 * SLOT_BYTES])
+
+
 def have_room(names: Collection[str]) -> bool:
     """True if a promise has room for voters on hosts of these names, and for a change of them."""
     ids = [f"{number:032x}" for number in range(len(names) + 1)]
@@ -78,9 +88,10 @@ class PromiseFile:
         self._handle, data = open_small(disk, folder / PROMISE_FILE, whole)
         self._slots = read_promises(data)
         self.promise: Promise | None = None
-        """None if there is none, or if a slot is damaged."""
+        """None if there is none, or if a slot is damaged or gone."""
         if self._slots.payload is not None and not self._slots.damaged:
-            self.promise = _decode(self._slots.payload)
+            promise = _decode(self._slots.payload)
+            self.promise = None if _lacks_its_end(data, promise) else promise
 
     def write(self, promise: Promise, done: Done) -> None:
         """Make it durable in the sync lane; `done` gets None or the OSError."""

@@ -147,6 +147,30 @@ async def test_a_start_on_a_full_disk_asks_for_space_only(
     assert everything(opened()) == rows_up_to(5)
 
 
+@pytest.mark.parametrize(
+    ("call", "number"), [("fdatasync", errno.EIO), ("pwrite", errno.EIO), ("open", errno.EACCES)]
+)
+async def test_a_start_that_a_disk_refuses_is_to_be_tried_again(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """Nothing is missing: who restored a backup would lose what came after it."""
+    store = opened()
+    await fill(store, 1, 5)
+    await store.close()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(SystemDisk, call, refuse)
+        with pytest.raises(StoreFailed, match=os.strerror(number)) as refused:
+            opened()
+
+    assert "then start again" in str(refused.value)
+    assert "accept-loss" not in str(refused.value)
+    assert everything(opened()) == rows_up_to(5)
+
+
 def refuse_for_want_of_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -54,6 +54,38 @@ def test_a_promise_with_a_damaged_slot_is_not_believed(promise: Promise, slot: i
     assert _read(disk) == Promise("three")
 
 
+@pytest.mark.parametrize("end", [-1, 0, SLOT_BYTES - 1])
+@pytest.mark.parametrize(("promise", "calls"), [(SMALL, 2), (LARGE, 6)])
+def test_a_promise_of_a_file_without_its_end_is_not_believed(
+    promise: Promise, calls: int, end: int
+) -> None:
+    """The slot at the end held a later one."""
+    disk = _disk()
+    file = PromiseFile(disk, FOLDER)
+    file.write_now(promise)
+    later = msgspec.structs.replace(promise, term=promise.term + 1)
+    disk.calls_until_cut = calls
+    with pytest.raises(PowerCut):
+        file.write_now(later)
+    disk.crash()
+    assert _read(disk) == later
+
+    disk.truncate(FOLDER / PROMISE_FILE, FIRST_SLOT_AT + PROMISE_SLOT_BYTES + end)
+
+    assert _read(disk) is None
+
+
+def test_the_id_of_a_first_opening_that_was_interrupted_stays() -> None:
+    """It has written one slot, and promised nothing yet."""
+    disk = _disk()
+    disk.calls_until_cut = 4
+    with pytest.raises(PowerCut):
+        PromiseFile(disk, FOLDER).write_now(Promise("one"))
+    disk.crash()
+
+    assert _read(disk) == Promise("one")
+
+
 @pytest.mark.parametrize("before", [SMALL, LARGE])
 @pytest.mark.parametrize("after", [SMALL, LARGE])
 def test_an_interrupted_write_leaves_the_promise_before(before: Promise, after: Promise) -> None:

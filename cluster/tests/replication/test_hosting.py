@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.link import OnMessage
@@ -31,7 +32,7 @@ from storage.copies.checkpoint_files import SystemFiles
 from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
-from storage.engines.store_options import StoreOptions
+from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import OLDEST_FORMAT
 from storage.tests.store_places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
@@ -276,6 +277,25 @@ async def test_the_id_of_a_folder_stays(tmp_path: Path) -> None:
     assert again == first
     assert cluster.stores["a"].reports()[0].replica_id == first
     await cluster.shards["a"].stop()
+
+
+async def test_a_folder_that_lost_its_promise_says_so(tmp_path: Path) -> None:
+    """It counts no more until others have made it a voter; two of those leave no leader."""
+    cluster = Cluster(tmp_path)
+    folder, entropy = cluster.rows_folder("a"), SystemEntropy()
+    with capture_logs() as fresh:
+        first = await asyncio.to_thread(replica_id_of, folder, entropy)
+        await cluster.start("a")
+    await cluster.shards["a"].stop()
+    (log_folder(folder) / "promise").unlink()
+
+    with capture_logs() as lines:
+        other = await asyncio.to_thread(replica_id_of, folder, entropy)
+
+    assert other != first
+    (line,) = [line for line in lines if line["event"] == "replica_damaged"]
+    assert (line["folder"], line["log_level"]) == (str(folder), "error")
+    assert not [line for line in fresh if line["event"] == "replica_damaged"]
 
 
 async def test_the_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
