@@ -139,6 +139,9 @@ class BoundedConnection(RequestHandler):
         self._state.unserved.pop(self, None)
         self._hold_unsent(0)
         super().connection_lost(exc)
+        if self._body is not None:
+            self._body.set_exception(ConnectionResetError())  # its last one knows its readers
+            self._body = None  # it knows us, and keeps what nobody read
 
     def feed_aiohttp(self, data: bytes) -> None:
         """Have aiohttp read; without data, the bytes it kept while it was paused."""
