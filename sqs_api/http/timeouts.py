@@ -4,8 +4,8 @@ No timer runs for a connection or a request. Each notes the start of a step, in 
 server counts, and the server checks all of them once a second (`SqsServer.sweep`).
 
 Private names of aiohttp's RequestHandler that are used, here and in `connection.py`: `_messages`
-(heads that it has read and not begun), `_request_count` (all heads that it has read), `_paused`
-(whether writing is), `_request_in_progress`.
+(heads that it has read and not begun, last an error if it cannot read on), `_request_count` (all
+heads that it has read), `_paused` (whether writing is), `_request_in_progress`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,22 @@ from typing_extensions import override
 
 from auth.caller import Caller
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, PAGES
-from sqs_api.http.http_limits import TARGET_BYTES_MAX, Refused, ServerState, TimedOut, TooLarge
+from sqs_api.http.http_limits import (
+    BODY_BYTES_MAX,
+    TARGET_BYTES_MAX,
+    Refused,
+    ServerState,
+    TimedOut,
+    TooLarge,
+)
 from sqs_api.protocol.reply import closing
 
 _HEAD_BYTES_MAX = TARGET_BYTES_MAX + (16 << 10)
 """Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each
 connection."""
+_REQUEST_BYTES_MAX = 2 * BODY_BYTES_MAX
+"""Limit of a request with what frames its chunks, of which aiohttp bounds neither length nor
+number."""
 _BUFFER_BYTES = 64 << 10
 """Bytes of an unread body that aiohttp keeps; at twice that it stops reading."""
 _SPARED_S = 2
@@ -40,6 +50,8 @@ _SPARED_S = 2
 end of it."""
 _NEVER_S = 1e9
 """aiohttp's own timer of each connection does not end it: `SqsServer.sweep` does."""
+_REASON_MAX = 500
+"""Characters of aiohttp's reason why it cannot read a request."""
 _REFUSED_HEAD_BYTES = 8000
 """Bytes that are searched for the protocol and the origin of a refused request."""
 _NAMES = (b"accept", b"content-type", b"origin", b"x-amz-target")
@@ -66,6 +78,7 @@ class BoundedConnection(RequestHandler):
         "_body",
         "_held_bytes",
         "_is_cut",
+        "_is_unreadable",
         "_made_at",
         "_reader",
         "_request",
@@ -106,6 +119,8 @@ class BoundedConnection(RequestHandler):
         """The caller whose share that is."""
         self._is_cut = False
         """True after an abort: the transport cannot be asked any more."""
+        self._is_unreadable = False
+        """True once the client is answered that its bytes cannot be read, and is hung up on."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection."""
@@ -125,6 +140,9 @@ class BoundedConnection(RequestHandler):
         self._state.unserved.pop(self, None)
         self._hold_unsent(0)
         super().connection_lost(exc)
+        if self._body is not None:
+            self._body.set_exception(ConnectionResetError())  # its last one knows its readers
+            self._body = None  # it knows us, and keeps what nobody read
 
     def feed_aiohttp(self, data: bytes) -> None:
         """Have aiohttp read; without data, the bytes it kept while it was paused."""
@@ -135,17 +153,48 @@ class BoundedConnection(RequestHandler):
         self._begun_bytes += len(data)
         was_in_body = self._is_in_body()
         super().data_received(data)
+        self._note_error()
         if was_in_body and not self._is_in_body():
             self._begun_at = 0
         elif was_in_body and self._messages and self._body is not None:
             # Not a further request but an error, which aiohttp does not report to readers of the
             # body.
             self._body.set_exception(RequestPayloadError("malformed body"))
+        elif was_in_body and self._request and self._begun_bytes > _REQUEST_BYTES_MAX:
+            self._state.counters.too_large[TooLarge.BODY] += 1
+            self._read_no_more()
+            self._request.content.set_exception(RequestPayloadError("too much beside the body"))
         is_read = was_in_body or self._messages  # a head that waits for aiohttp's task
         is_in_head = not is_read and self._request_count == self._begun_count
         if self._begun_at and is_in_head and self._begun_bytes > _HEAD_BYTES_MAX:
             self._state.counters.too_large[TooLarge.HEAD] += 1
             self._end_with(b"431 Request Header Fields Too Large")
+
+    def _note_error(self) -> None:
+        """Read no more once aiohttp cannot: it would keep an error for each further piece.
+
+        The error's traceback and its frames hold each other, and the input: only the collector,
+        which counts objects and not bytes, would free them.
+        """
+        error = getattr(self._messages[-1][0], "exc", None) if self._messages else None
+        if error is not None:
+            error.__traceback__ = None
+            self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        self._is_unreadable = True
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """See aiohttp, whose message would have all that it could not read."""
+        return super().handle_error(request, status, exc, message and message[:_REASON_MAX])
 
     def _is_in_body(self) -> bool:
         """True while the body of aiohttp's last request is incomplete."""
@@ -179,7 +228,7 @@ class BoundedConnection(RequestHandler):
 
         Small requests are always allowed: the number of connections bounds them.
         """
-        if self.is_refused:
+        if self.is_refused or self._is_unreadable:
             return False
         if self._request is None and self._is_in_body():
             return True  # it was answered already, and aiohttp drops the rest

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -230,6 +231,18 @@ async def test_chunked_body_is_refused_once_it_is_too_large(service: Service) ->
     assert (await client.answer()).status == 413
 
 
+async def test_what_frames_chunks_is_limited_too(service: Service) -> None:
+    """One connection could hold all memory of requests with it, which is given back at once."""
+    client = await service.connect()
+    await client.send(request_bytes(headers={"Transfer-Encoding": "chunked"}, length=False))
+    with suppress(ConnectionError):
+        for _ in range(2 * BODY_BYTES_MAX // 65536 + 1):
+            await client.send(b"1;" + b"x" * 65534)
+
+    assert (await client.answer()).status == 400
+    assert service.gateway.memory.held_bytes == 0
+
+
 async def test_a_body_counts_for_no_head_when_the_last_request_ends_late(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +367,16 @@ async def test_malformed_request_puts_nothing_of_it_into_the_log(
 
     assert "hush" not in caplog.text
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_malformed_request_is_not_sent_back(service: Service) -> None:
+    client = await service.connect()
+
+    client.writer.write(b" " * 100_000)
+
+    answer = await client.answer()
+    assert answer.status == 400
+    assert len(answer.body) < 1000
 
 
 async def test_client_that_expects_100_continue_is_told_to_go_on(service: Service) -> None:
