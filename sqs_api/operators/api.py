@@ -25,7 +25,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from auth.auth_errors import AuthError, SessionEnded
+from auth.auth_errors import AuthError, MissingAuthenticationToken, SessionEnded
 from auth.caller import Caller, anonymous
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin import backup_page, cluster_pages, fleet_pages, usage_page
@@ -273,7 +273,11 @@ class AdminApi:
     def _denied(
         self, route: Route, sent: AdminRequest, caller: Caller | None, refusal: AuthError
     ) -> Said:
-        if self._audited is not None:
+        """Each page that is opened asks who is signed in; nobody was denied by the answer that
+        nobody is."""
+        asks_who = route.only_reads and route.action is None
+        is_nobody = asks_who and isinstance(refusal, MissingAuthenticationToken)
+        if self._audited is not None and not is_nobody:
             action = route.action or route.event
             self._audited.log.denied(action, caller, sent.source_ip, None, refusal.code)
         return _refusal(403, refusal.message, refusal.code if route.is_of_console else None)
