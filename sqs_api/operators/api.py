@@ -125,6 +125,7 @@ STATUSES: dict[type[Exception], int] = {
     NoTurn: 503,
     KmsAccessDenied: 403,
     OutcomeUnknown: 409,
+    queue_changes.ChangedMeanwhile: 409,
 }
 """Status by error; AccessDenied and unsigned requests get 403, all others 400."""
 _NO_TURN_S = 1
