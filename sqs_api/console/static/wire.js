@@ -66,21 +66,20 @@ function unknown({ status, statusText }) {
   return `The service, or a proxy before it, answered ${`${status} ${statusText}`.trim()}. ${next}`;
 }
 
-const TRIES = 4;
-
 /**
- * The same, which is tried up to three times more while the service has no room for it, and says so.
+ * The same, which is tried again for as long as the service says that it has no room for it yet.
  *
  * @param {Sent} request
- * @param {AbortSignal} [signal]
+ * @param {AbortSignal | undefined} signal ends it
+ * @param {() => void} waits is called before each further try
  */
-export async function sentUntilTaken(request, signal) {
-  for (let tried = 1; ; tried += 1)
+export async function sentUntilTaken(request, signal, waits) {
+  for (;;)
     try {
       return await sent(request, signal);
     } catch (error) {
       if (!error.retryAfterS) throw error;
-      if (tried === TRIES) throw Object.assign(error, { message: `${error.message} It was tried ${TRIES} times.` });
+      waits();
       await new Promise((resolve) => setTimeout(resolve, error.retryAfterS * 1000));
       signal?.throwIfAborted();
     }
