@@ -36,6 +36,7 @@ from sqs_api.admin.remembered import OutcomeUnknown, RememberedAnswers, Said, re
 from sqs_api.admin.routes import PARTS, READ_BODIES, RESERVED, Parts, Refused, Route
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.archiving import archive_pages
+from sqs_api.console.console_pages import files_hash
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
@@ -371,6 +372,7 @@ def _page(said: Said) -> web.Response:
         charset="utf-8",
         headers={
             "Cache-Control": "no-store",
+            "X-Holdfast-Console-Files": files_hash(),
             **({} if said.cookie is None else {"Set-Cookie": said.cookie}),
             **({} if said.retry_after_s is None else {"Retry-After": str(said.retry_after_s)}),
         },
