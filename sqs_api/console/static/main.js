@@ -142,11 +142,18 @@ function fail(error) {
     const isLost = error.code === "AWS.SimpleQueueService.NonExistentQueue";
     fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message),
       isLost && el("p", {}, "A queue that was deleted lately can be brought back: see ",
-        link("Recently deleted", "#/queues"), ", below all queues."),
+        link("Recently deleted", "#/queues"), ", below all queues. ", whoDeleted()),
       el("p", { class: "actions" }, button("Try again", showAnew), link("All queues", "#/queues", { class: "button" })));
   } else {
     notice(error.message, "error");
   }
+}
+
+/** The lines of the audit log about the end of the queue of this address, for those who may see them. */
+function whoDeleted() {
+  const [, queue] = /^[/]queues[/]([^/]+)/.exec(shownPath) ?? [];
+  const mayRead = Array.from(links).some((each) => each.hash === "#/audit" && !each.hidden);
+  return queue && mayRead && link("Who deleted it?", `#/audit?${new URLSearchParams({ queue, action: "DeleteQueue" })}`);
 }
 
 async function showCaller() {
