@@ -204,6 +204,7 @@ def test_a_long_attribute_has_a_box_with_letters_of_one_width(
     )
     assert values.first.evaluate("each => each.clientHeight < innerHeight")
     assert tab.fits(1024, 390)
+    assert tab.findings() == []
     assert tab.faults == []
 
 

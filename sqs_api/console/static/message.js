@@ -184,7 +184,8 @@ function base64(text) {
 /** A value of whatever length: a long one has a box. A browser takes many seconds to break one of
  * 100 KiB without spaces into lines, unless all letters are as wide. */
 function valueOf(/** @type {string | null | undefined} */ text) {
-  return text ? el(text.length > LONG ? "pre" : "code", {}, shownText(text)) : text;
+  if (!text) return text;
+  return text.length > LONG ? el("pre", { tabindex: "0" }, shownText(text)) : el("code", {}, shownText(text));
 }
 
 export function attributesOf(message, /** @type {Record<string, string>} */ filter = {}) {
