@@ -379,7 +379,7 @@ def test_any_host_answers_cloudwatchs_calls_for_all(cluster: ClusterProcess) -> 
             aws_access_key_id=credentials.access_key_id,
             aws_secret_access_key=credentials.secret_access_key,
         )
-        for number in range(len(hosts)):  # a host that is late is left out of an answer
+        for number in range(len(hosts)):  # a host whose connection broke is left out
             eventually(partial(_are_counted, cloudwatch, f"watched-{number}", now))
         cloudwatch.close()
 

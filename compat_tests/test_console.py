@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from typing import Any
@@ -174,6 +175,37 @@ def test_messages_are_searched_and_one_has_an_address_of_its_own(
         ]["ApproximateReceiveCount"]
         == "2"
     )  # one of the source, and this
+
+
+def test_a_long_attribute_has_a_box_with_letters_of_one_width(
+    browser: Any, opened: NodeProcess
+) -> None:
+    """Without it, a browser takes many seconds to lay out 100 KiB of base64."""
+    client = sqs(opened)
+    client.create_queue(QueueName="binaries")
+    short, long = b"\x00\x01", bytes(100_000)
+    attributes = {
+        name: {"DataType": "Binary.gif", "BinaryValue": value}
+        for name, value in (("short", short), ("long", long))
+    }
+    client.send_message(QueueUrl="binaries", MessageBody="x", MessageAttributes=attributes)
+    tab = tab_of(browser, opened, "/queues/binaries/messages/1")
+    values = tab.page.locator(
+        "dt:text-is('long') + dd pre, dt:text-is('short') + dd code:last-child"
+    )
+    values.last.wait_for()
+    looks = (
+        """each => [each.textContent, getComputedStyle(each).fontFamily.includes("monospace")]"""
+    )
+    shown = [each.evaluate(looks) for each in values.all()]
+
+    assert sorted(map(tuple, shown)) == sorted(
+        (base64.b64encode(value).decode(), True) for value in (short, long)
+    )
+    assert values.first.evaluate("each => each.clientHeight < innerHeight")
+    assert tab.fits(1024, 390)
+    assert tab.findings() == []
+    assert tab.faults == []
 
 
 def test_a_message_is_edited_and_resent_in_place_of_the_original(

@@ -184,6 +184,41 @@ def test_a_hit_far_into_a_body_is_shown_in_its_row(browser: Any, failed: NodePro
     assert tab.faults == []
 
 
+def test_a_search_and_a_hold_wait_for_their_turn(browser: Any, opened: NodeProcess) -> None:
+    """The service refuses them while others search."""
+    make_dead_letters(sqs(opened), "waiting", "TaxLookup", "TaxRate", "CardDeclined")
+    tab = tab_of(browser, opened, "/queues/waiting-dead/messages")
+    tab.see("messages looked at")
+    refused: list[str] = []
+
+    def refuse(route: Any) -> None:
+        path = route.request.url.partition("/queues/")[2]
+        if refused.count(path) == 6:
+            route.continue_()
+            return
+        refused.append(path)
+        headers = {"retry-after": "0.01"}
+        route.fulfill(status=503, headers=headers, json={"error": "Searches run 4 at a time."})
+
+    tab.page.route(re.compile("messages[?].*text=|matching/"), refuse)
+    box(tab).fill("Tax")
+    box(tab).press("Enter")
+    tab.see("this waits for its turn")
+    expect(tab.page.get_by_role("region", name="Messages").locator("tbody tr")).to_have_count(2)
+    tab.press("Hold all that match")
+    tab.fill("Owner, empty: you", "ann")
+    tab.press("Hold 2")
+    tab.see("2 held.")
+
+    assert {path.partition("?")[0].rpartition("/")[2] for path in refused} == {
+        "messages",
+        "count",
+        "hold",
+    }
+    assert tab.page.locator("#notices .error").count() == 0
+    assert tab.faults == []
+
+
 def test_a_count_says_that_it_is_not_of_all(browser: Any, failed: NodeProcess) -> None:
     tab = tab_of(browser, failed)
     asked: list[int] = []

@@ -312,6 +312,26 @@ def test_a_queue_is_deleted_and_restored(browser: Any, opened: NodeProcess, slow
     assert operator.tab.faults == []
 
 
+def test_who_deleted_a_queue(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("vanished", slow)
+    client.create_queue(QueueName=name)
+    client.delete_queue(QueueUrl=name)
+    for place in ("/queues", f"/queues/{name}"):
+        operator = Operator(tab_of(browser, opened, place), slow=slow)
+        page = operator.tab.page
+        if place == "/queues":
+            gone = page.get_by_role("region", name="Recently deleted")
+            operator.click("deleted", gone.get_by_role("row").filter(has_text=name))
+        else:
+            operator.click("Who deleted it?")
+        line = page.get_by_role("region", name="Audit log").locator("tbody tr")
+        expect(line).to_have_count(1)
+        expect(line).to_contain_text(re.compile("root.*DeleteQueue"))
+
+        assert operator.done == 1, "4 before: Audit, queue, action, Search"
+        assert operator.tab.faults == []
+
+
 def test_who_redrove_how_many_yesterday(browser: Any, opened: NodeProcess, slow: bool) -> None:
     client, name = sqs(opened), name_for("yesterday", slow)
     make_dead_letters(client, name, "a", "b")

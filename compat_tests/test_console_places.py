@@ -14,6 +14,8 @@ from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
 
+FILES = "x-holdfast-console-files"
+
 REREAD = "**/api/queues?*"
 
 
@@ -165,3 +167,41 @@ def test_enter_confirms_once_the_name_is_typed(browser: Any, opened: NodeProcess
     tab.see("entered is deleted.")
 
     assert tab.faults == []
+
+
+def test_a_page_from_before_an_upgrade_loads_itself_anew_for_its_next_screen(
+    browser: Any, many: NodeProcess
+) -> None:
+    tab = tab_of(browser, many)
+    tab.settle()
+    tab.page.evaluate("window.isOld = true")
+    tab.press("Dead letters")
+    tab.page.get_by_role("heading", name="Dead letters").wait_for()
+    is_kept = tab.page.evaluate("window.isOld")
+
+    def answer(route: Any) -> None:
+        found = route.fetch()
+        route.fulfill(response=found, headers={**found.headers, FILES: "0" * 16})
+
+    tab.page.route("**/api/**", answer)
+    tab.press("Redrives")
+    tab.page.get_by_role("heading", name="Redrives").wait_for()
+    tab.settle()
+    tab.page.unroute("**/api/**", answer)
+    tab.press("Audit")
+    tab.page.get_by_role("heading", name="Audit log").wait_for()
+
+    assert is_kept
+    assert tab.page.evaluate("window.isOld") is None
+    assert tab.faults == []
+
+
+def test_a_screen_whose_files_do_not_come_says_so(browser: Any, many: NodeProcess) -> None:
+    tab = tab_of(browser, many)
+    tab.settle()
+    tab.page.route("**/hosts.js", lambda route: route.abort())
+    tab.press("Hosts")
+    tab.see("The service does not answer.")
+    tab.page.unroute("**/hosts.js")
+    tab.press("Try again")
+    tab.page.get_by_role("heading", name="Hosts").wait_for()

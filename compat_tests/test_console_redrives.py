@@ -114,7 +114,9 @@ def test_a_redrive_is_undone(browser: Any, opened: NodeProcess) -> None:
     tab.press("Undo")
     dialog = tab.page.get_by_role("dialog")
     dialog.get_by_role("button", name="Return them").click()
-    latest_of(tab, "undone: 5 returned")
+    line = latest_of(tab, "undone: 5 returned")
+    undo = line.get_by_role("button", name="Undo")
+    expect(undo).to_have_count(1)  # one did not return
 
     assert (count(client, "undone-elsewhere"), count(client, "undone-dead")) == (1, 5)
     tab.fill("To", "")
@@ -123,6 +125,24 @@ def test_a_redrive_is_undone(browser: Any, opened: NodeProcess) -> None:
     received = client.receive_message(QueueUrl="undone", MaxNumberOfMessages=10)["Messages"]
     bodies = sorted([taken["Body"], *(message["Body"] for message in received)])
     assert bodies == BODIES
+    assert tab.faults == []
+
+
+def test_what_is_undone_whole_is_not_offered_to_be_undone(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "returned", "a")
+    client.create_queue(QueueName="returned-elsewhere")
+    tab = tab_of(browser, opened, "/queues/returned-dead/redrive")
+    tab.fill("To", "returned-elsewhere")
+    start(tab, "returned-dead")
+    latest_of(tab, "completed")
+    tab.press("Undo")
+    tab.page.get_by_role("dialog").get_by_role("button", name="Return them").click()
+    line = latest_of(tab, "undone: 1 returned")
+
+    expect(line.get_by_role("button", name="Undo")).to_have_count(0)
     assert tab.faults == []
 
 

@@ -3,6 +3,7 @@ a fleet of several clusters read them, each ten seconds, and whoever shows or ch
 
 planner        the host that plans, bound to its lease, see `planner_key.py`
 mode           the mode; without it, shadow
+paused-from    the mode before the last pause, which its end brings back
 load/HOST      a host's report, bound to its lease, see `load_records.py`
 peaks          the peaks that the next planner has to know, see `peaks.py`
 changes/ID     a change that was made, in the transaction that made it; kept for an hour, and as
@@ -34,6 +35,7 @@ from cluster.fleet.planner_key import KEY, PlannerHolder
 
 MANAGER = "manager/"
 MODE = "mode"
+PAUSED_FROM = "paused-from"
 CHANGES = "changes/"
 PEAKS = "peaks"
 
@@ -74,6 +76,13 @@ class Seen(NamedTuple):
     loads: tuple[HostLoad, ...] = ()
     unreadable: tuple[str, ...] = ()
     peaks: KnownPeaks | None = None
+    paused_from: Mode = Mode.SHADOW
+    """The mode that the end of a pause brings back."""
+
+    @property
+    def unpaused(self) -> Mode:
+        """The mode without the pause, if there is one."""
+        return self.paused_from if self.mode is Mode.PAUSED else self.mode
 
 
 def change_id_of(change: Change) -> str:
@@ -93,10 +102,12 @@ class PlanRecords:
         found = await self._coordination.read_all()
         return found if isinstance(found, Unavailable) else seen_in(found.records)
 
-    async def set_mode(self, mode: Mode) -> Outcome:
-        """Change the mode, whatever it was."""
-        value = msgspec.json.encode(mode)
-        return await self._coordination.commit(Transaction({}, {MODE: value}))
+    async def set_mode(self, mode: Mode, seen: Seen) -> Outcome:
+        """Change the mode, if it is as it was seen."""
+        changes: dict[str, bytes | None] = {MODE: msgspec.json.encode(mode)}
+        if mode is Mode.PAUSED:
+            changes[PAUSED_FROM] = msgspec.json.encode(seen.unpaused)
+        return await self._coordination.commit(Transaction({MODE: seen.mode_revision}, changes))
 
     async def keep_peaks(self, known: KnownPeaks, conditions: Mapping[str, int]) -> None:
         """Write these, if it can be done now."""
@@ -114,7 +125,8 @@ class PlanRecords:
 
 def seen_in(records: Iterable[Record]) -> Seen:
     """All that these records say; those that cannot be read are named, and say nothing."""
-    mode, revision, holder, peaks = Mode.SHADOW, 0, None, None
+    mode, paused_from, revision = Mode.SHADOW, Mode.SHADOW, 0
+    holder, peaks = None, None
     made: list[MadeChange] = []
     unreadable: list[str] = []
     of_loads: list[Record] = []
@@ -128,6 +140,8 @@ def seen_in(records: Iterable[Record]) -> Seen:
                 holder = msgspec.json.decode(record.value, type=PlannerHolder)
             elif record.key == PEAKS:
                 peaks = msgspec.json.decode(record.value, type=KnownPeaks)
+            elif record.key == PAUSED_FROM:
+                paused_from = msgspec.json.decode(record.value, type=Mode)
             elif record.key == MODE:
                 revision = record.revision
                 mode = msgspec.json.decode(record.value, type=Mode)
@@ -138,7 +152,8 @@ def seen_in(records: Iterable[Record]) -> Seen:
     loads, silent = decode_loads(of_loads)
     made.sort(key=lambda each: (each.at_ms, each.change_id))
     present = tuple(_by_present_ids(made))
-    return Seen(mode, revision, holder, present, tuple(loads), (*unreadable, *silent), peaks)
+    unheard = (*unreadable, *silent)
+    return Seen(mode, revision, holder, present, tuple(loads), unheard, peaks, paused_from)
 
 
 def _by_present_ids(made: Sequence[MadeChange]) -> Iterator[MadeChange]:

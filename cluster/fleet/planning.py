@@ -201,9 +201,12 @@ class Planning:
         self._log.info("change_made", change=made.change_id, by=by, reason=str(change.reason))
         return made
 
-    async def set_mode(self, mode: Mode) -> None:
-        """Change the mode; it is in force with the next transaction. Raises StepRefused."""
-        outcome = await self._parts.records.set_mode(mode)
+    async def set_mode(self, mode: Mode | None) -> None:
+        """Change the mode, in force with the next transaction; None ends a pause. Raises
+        StepRefused."""
+        seen = await self.read()
+        mode = mode or seen.unpaused
+        outcome = await self._parts.records.set_mode(mode, seen)
         if not isinstance(outcome, Done):
             raise StepRefused("etcd did not take the change in time: look at the plan")
         self._log.info("manager_mode", mode=mode.value)

@@ -82,6 +82,10 @@ class Questions:
         outcome = await ask(self._transport, host, self._channel, body, wait_s)
         return _decode_said(outcome) if isinstance(outcome, bytes) else None
 
+    def is_connected(self, host: str) -> bool:
+        """True if the host can be asked: if it does not answer, it is late rather than away."""
+        return self._transport.link(host, self._channel) is not None
+
     async def _answer_of(self, question: Question) -> Said:
         answer = self._answers.get(question.action)
         return _UNKNOWN if answer is None else await answer(question)

@@ -23,6 +23,8 @@ class Heard(NamedTuple):
     parts: list[bytes]
     missing: list[str]
     """Names of the others."""
+    late: tuple[str, ...] = ()
+    """Those of them that are connected: they may answer if they are asked once more."""
 
 
 class EveryHost:
@@ -64,4 +66,4 @@ class EveryHost:
         answers = await self._questions.ask_all(asked, question, wait_s)
         parts = [each.body for each in answers.values() if each is not None and each.status == _OK]
         missing = [host for host, each in answers.items() if each is None or each.status != _OK]
-        return Heard(parts, missing)
+        return Heard(parts, missing, tuple(filter(self._questions.is_connected, missing)))

@@ -54,6 +54,8 @@ class Found(NamedTuple):
     datapoints: dict[Wanted, dict[int, Datapoint]]
     is_complete: bool
     """False if a host of the cluster did not answer."""
+    is_late: bool = False
+    """True if one of them is late, and not away."""
 
 
 class Reader(Protocol):
@@ -195,6 +197,14 @@ def _place(token: str | None, size: int) -> int:
 
 # -- GetMetricStatistics ---------------------------------------------------------------------------
 
+_LATE = MonitoringRefusal(
+    "InternalServiceError",
+    "A host did not answer in time: try again.",
+    "InternalServiceFault",
+    500,
+)
+"""The answer cannot say that it is not complete, as GetMetricData does; SDKs ask again."""
+
 
 async def get_metric_statistics(request: GetMetricStatistics, reader: Reader) -> Members:
     """Raises MonitoringRefusal."""
@@ -224,7 +234,10 @@ async def get_metric_statistics(request: GetMetricStatistics, reader: Reader) ->
     )
     datapoints: dict[int, Datapoint] = {}
     if wanted is not None:
-        datapoints = (await reader.datapoints([wanted])).datapoints[wanted]
+        found = await reader.datapoints([wanted])
+        if found.is_late:
+            raise _LATE
+        datapoints = found.datapoints[wanted]
     return {
         "Label": request.metric_name,
         "Datapoints": [

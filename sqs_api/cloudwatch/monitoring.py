@@ -245,7 +245,7 @@ class HistoryReader(Reader):
                 of_queue = [part[place].get(each.queue, {}) for part in parts]
                 found[each] = datapoints(each.metric, of_queue, window, self._history.minute)
                 await asyncio.sleep(0)
-        return Found(found, not heard.missing)
+        return Found(found, not heard.missing, bool(heard.late))
 
     @override
     async def names(self, within_s: float) -> list[str]:

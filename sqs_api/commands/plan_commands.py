@@ -64,12 +64,12 @@ def pause(service: OperatorClient, *, as_json: bool) -> None:
 @click.option(
     "--mode",
     type=click.Choice(("shadow", "on")),
-    default="shadow",
-    show_default=True,
-    help="shadow: it only says what it would do. on: it makes its changes.",
+    default=None,
+    help="shadow: it only says what it would do. on: it makes its changes. Without it, the mode "
+    "before the pause.",
 )
 @asks
-def resume(service: OperatorClient, *, mode: str, as_json: bool) -> None:
+def resume(service: OperatorClient, *, mode: str | None, as_json: bool) -> None:
     """End a pause, or change the mode."""
     _show_mode(service.post(f"{_PLAN}/mode", {"mode": mode}), as_json=as_json)
 

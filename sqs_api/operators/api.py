@@ -25,7 +25,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from auth.auth_errors import AuthError, SessionEnded
+from auth.auth_errors import AuthError, MissingAuthenticationToken, SessionEnded
 from auth.caller import Caller, anonymous
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin import backup_page, cluster_pages, fleet_pages, usage_page
@@ -36,6 +36,7 @@ from sqs_api.admin.remembered import OutcomeUnknown, RememberedAnswers, Said, re
 from sqs_api.admin.routes import PARTS, READ_BODIES, RESERVED, Parts, Refused, Route
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.archiving import archive_pages
+from sqs_api.console.console_pages import files_hash
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
@@ -125,6 +126,7 @@ STATUSES: dict[type[Exception], int] = {
     NoTurn: 503,
     KmsAccessDenied: 403,
     OutcomeUnknown: 409,
+    queue_changes.ChangedMeanwhile: 409,
 }
 """Status by error; AccessDenied and unsigned requests get 403, all others 400."""
 _NO_TURN_S = 1
@@ -273,7 +275,11 @@ class AdminApi:
     def _denied(
         self, route: Route, sent: AdminRequest, caller: Caller | None, refusal: AuthError
     ) -> Said:
-        if self._audited is not None:
+        """Each page that is opened asks who is signed in; nobody was denied by the answer that
+        nobody is."""
+        asks_who = route.only_reads and route.action is None
+        is_nobody = asks_who and isinstance(refusal, MissingAuthenticationToken)
+        if self._audited is not None and not is_nobody:
             action = route.action or route.event
             self._audited.log.denied(action, caller, sent.source_ip, None, refusal.code)
         return _refusal(403, refusal.message, refusal.code if route.is_of_console else None)
@@ -366,6 +372,7 @@ def _page(said: Said) -> web.Response:
         charset="utf-8",
         headers={
             "Cache-Control": "no-store",
+            "X-Holdfast-Console-Files": files_hash(),
             **({} if said.cookie is None else {"Set-Cookie": said.cookie}),
             **({} if said.retry_after_s is None else {"Retry-After": str(said.retry_after_s)}),
         },

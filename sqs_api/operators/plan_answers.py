@@ -105,9 +105,11 @@ class LoadOfShard(msgspec.Struct):
 
 class ShownPlanning(msgspec.Struct):
     """The manager: its mode, the host that plans, and its plan of `at_ms`; null before the first
-    plan, and while that host does not answer. Lists have at most 200 lines, the newest."""
+    plan, and while that host does not answer. The end of a pause brings back the mode `unpaused`.
+    Lists have at most 200 lines, the newest."""
 
     mode: str
+    unpaused: str
     holder: str
     at_ms: int | None
     clusters: list[LoadOfCluster]
@@ -131,9 +133,9 @@ class AskedUndo(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AskedMode(msgspec.Struct, forbid_unknown_fields=True):
-    """The mode that the manager gets."""
+    """The mode that the manager gets; null ends a pause, and brings back the mode before it."""
 
-    mode: Mode
+    mode: Mode | None
 
 
 class PlanPages(NamedTuple):
@@ -215,14 +217,14 @@ async def undo_change(pages: PlanPages | None, asked: Asked, given: AskedUndo) -
 async def set_manager_mode(
     pages: PlanPages | None, asked: Asked, given: AskedMode
 ) -> ShownPlanning:
-    """Let the manager make its changes (`on`), only say them (`shadow`), or pause it."""
+    """Let the manager make its changes (`on`), only say them (`shadow`), pause it, or end that."""
     found = _of_fleet(pages)
-    asked.noted["mode"] = given.mode.value
     try:
         await found.manager.set_mode(given.mode)
     except StepRefused as refusal:
         raise Refused(503, str(refusal)) from refusal
     seen = await _seen(found)
+    asked.noted["mode"] = seen.mode.value
     return _shown(found, seen, await found.plan_of(seen))
 
 
@@ -249,6 +251,7 @@ def _shown(pages: PlanPages, seen: Seen, shown: ShownPlan) -> ShownPlanning:
     warnings = plan.warnings if plan is not None else ()
     return ShownPlanning(
         mode=seen.mode.value,
+        unpaused=seen.unpaused.value,
         holder=shown.holder,
         at_ms=plan.at_ms if plan is not None else None,
         clusters=_clusters(pages, seen, shown),

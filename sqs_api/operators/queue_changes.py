@@ -5,6 +5,7 @@ They are SQS's own actions, with its checks, its refusals and its permissions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, TypedDict
 
 import msgspec
@@ -15,7 +16,12 @@ from sqs_api.admin.routes import DELETE, QUEUE, SET_ATTRIBUTES, TAG, UNTAG, Rout
 from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.actions import check
 from visibility.contract.attributes import initial_attributes
-from visibility.contract.errors import InvalidParameterValue, QueueDoesNotExist, QueueNameExists
+from visibility.contract.errors import (
+    InvalidParameterValue,
+    QueueDoesNotExist,
+    QueueError,
+    QueueNameExists,
+)
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import queue_url
 from visibility.contract.operations import (
@@ -27,23 +33,40 @@ from visibility.contract.operations import (
     UntagQueue,
 )
 
+Seen = Annotated[
+    dict[str, str | None],
+    Meta(
+        description="Values as the caller saw them, null for none. If one is another by now, and "
+        "not the wanted one, nothing is changed: ChangedMeanwhile."
+    ),
+]
+
 
 class NewAttributes(msgspec.Struct, forbid_unknown_fields=True):
     """Attributes as SetQueueAttributes takes them."""
 
     attributes: dict[str, str]
+    seen: Seen = {}
 
 
 class NewTags(msgspec.Struct, forbid_unknown_fields=True):
     """Tags by key."""
 
     tags: dict[str, str]
+    seen: Seen = {}
 
 
 class TagKeys(msgspec.Struct, forbid_unknown_fields=True):
     """Keys of tags."""
 
     keys: list[str]
+    seen: Seen = {}
+
+
+class ChangedMeanwhile(QueueError):
+    """Somebody else changed the queue since the caller saw it."""
+
+    code = "ChangedMeanwhile"
 
 
 class NewDeadLetterQueue(msgspec.Struct, forbid_unknown_fields=True):
@@ -150,6 +173,7 @@ async def set_attributes(
 ) -> ChangedQueue:
     """Change attributes of a queue; an empty policy is removed."""
     asked.noted["attributes"] = given.attributes
+    _check_seen(given.seen, asked.queue(asked.parts[0]).attributes, given.attributes)
     return await _change(context, asked, SetQueueAttributes(_url(asked), given.attributes))
 
 
@@ -160,13 +184,28 @@ async def tag_queue(context: OperatorContext, asked: Asked, given: NewTags) -> C
     protection holdfast:LiftProtection.
     """
     asked.noted["tags"] = given.tags
+    _check_seen(given.seen, asked.queue(asked.parts[0]).tags, given.tags)
     return await _change(context, asked, TagQueue(_url(asked), given.tags))
 
 
 async def untag_queue(context: OperatorContext, asked: Asked, given: TagKeys) -> ChangedQueue:
     """Remove tags of a queue; one that protects it also needs holdfast:LiftProtection."""
     asked.noted["tag_keys"] = given.keys
+    _check_seen(given.seen, asked.queue(asked.parts[0]).tags, dict.fromkeys(given.keys))
     return await _change(context, asked, UntagQueue(_url(asked), given.keys))
+
+
+def _check_seen(
+    seen: Seen, now: Mapping[str, str], wanted: Mapping[str, str] | Mapping[str, None]
+) -> None:
+    """Raises ChangedMeanwhile."""
+    changed = [
+        name
+        for name, value in seen.items()
+        if now.get(name) not in (value, (wanted.get(name, value) or None))
+    ]
+    if changed:
+        raise ChangedMeanwhile(f"Changed meanwhile: {', '.join(changed)}. Nothing was saved.")
 
 
 def _url(asked: Asked) -> str:

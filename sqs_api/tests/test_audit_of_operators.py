@@ -115,6 +115,19 @@ async def test_who_was_denied_a_page_is_noted(data: Path) -> None:
     assert (known["account"], known["outcome"]) == ("2" * 12, "AccessDenied")
 
 
+async def test_a_page_that_asks_whether_somebody_is_signed_in_was_not_denied(data: Path) -> None:
+    """Each start of the console asks."""
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        answer = await served.ask_page("GET", "api/caller")
+        changed = await served.ask_page(
+            "POST", "api/sessions/end", b"{}", more={"content-type": "application/json"}
+        )
+
+    assert (answer.status, changed.status) == (403, 403)
+    (denied,) = _of(data, "denied")
+    assert denied["action"] == "holdfast:EndSessions"
+
+
 async def test_what_is_declared_is_noted_once(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("ANNS", "a-secret-of-ann-0123456789")
     data, file = tmp_path / "data", tmp_path / "holdfast.toml"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest_asyncio
 from auth.signing import SigningKey, signed_headers
 from cluster.clock import SystemClock
 from sqs_api.cloudwatch.cbor import decode_cbor, encode_cbor
+from sqs_api.cloudwatch.metric_actions import Found, Wanted
 from sqs_api.cloudwatch.wires import BODY_BYTES_MAX, Protocol, protocol_of
 from sqs_api.gateway.usage import FILE_NAME, read_usage
 from sqs_api.settings.config import AuthMode
@@ -232,6 +233,35 @@ async def test_a_bug_is_answered_500_and_logged(
     assert answer.status == 500
     assert answer.headers["x-amzn-query-error"] == "InternalFailure;Receiver"
     assert opened.node.worker.gateway.outstanding == 0
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_statistics_fail_rather_than_leave_out_a_late_host(
+    opened: Served, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
+) -> None:
+    """One that is away is left out."""
+
+    async def found(_: object, wanted: Iterable[Wanted]) -> Found:
+        return Found({each: {} for each in wanted}, is_complete=False, is_late=is_late)
+
+    monkeypatch.setattr("sqs_api.cloudwatch.monitoring.HistoryReader.datapoints", found)
+    now_s = SystemClock().wall_s()
+
+    answer = await ask(
+        opened,
+        "GetMetricStatistics",
+        Namespace="AWS/SQS",
+        MetricName="NumberOfMessagesSent",
+        Dimensions=[{"Name": "QueueName", "Value": "q"}],
+        StartTime=now_s - 600,
+        EndTime=now_s,
+        Period=60,
+        Statistics=["Sum"],
+    )
+
+    error = answer.headers.get("x-amzn-query-error")
+    expected = (500, "InternalServiceError;Receiver") if is_late else (200, None)
+    assert (answer.status, error) == expected
 
 
 async def test_results_go_on_in_pages(opened: Served) -> None:

@@ -99,6 +99,34 @@ async def test_tags_are_added_overwritten_and_removed(operators: Operators) -> N
     assert (await operators.post("queues/q/tags", {"tags": {"": "x"}})).status == 400
 
 
+async def test_what_another_operator_changed_meanwhile_is_not_overwritten(
+    operators: Operators,
+) -> None:
+    async def saved(page: str, given: dict[str, Any], **seen: str | None) -> int:
+        answer = await operators.post(f"queues/q/{page}", {**given, "seen": seen})
+        if answer.status == 409:
+            assert answer.json["code"] == "ChangedMeanwhile"
+            assert next(iter(seen)) in answer.json["error"]
+        return answer.status
+
+    nine, five = {"attributes": {"DelaySeconds": "9"}}, {"attributes": {"DelaySeconds": "5"}}
+    assert await saved("attributes", nine, DelaySeconds="0") == 200
+    assert await saved("attributes", five, DelaySeconds="0") == 409
+    assert (await attributes(operators.served))["DelaySeconds"] == "9"
+    assert await saved("attributes", nine, DelaySeconds="0") == 200, "it is as it was to be"
+    assert await saved("attributes", five, DelaySeconds="9") == 200
+    no_policy: dict[str, Any] = {"attributes": {"Policy": ""}}
+    assert await saved("attributes", no_policy, Policy=None) == 200
+    assert await saved("attributes", no_policy, Policy="{}") == 200, "somebody else removed it"
+
+    assert await saved("tags", {"tags": {"team": "a"}}, team=None) == 200
+    assert await saved("tags", {"tags": {"team": "b"}}, team=None) == 409
+    assert await saved("tags", {"tags": {"team": "b"}}, team="a") == 200
+    assert await saved("tags/remove", {"keys": ["team"]}, team="a") == 409
+    assert await saved("tags/remove", {"keys": ["team"]}, team="b") == 200
+    assert await saved("tags/remove", {"keys": ["team"]}, team="b") == 200, "it is gone"
+
+
 async def test_each_change_needs_sqs_own_permission_and_is_audited(data: Path) -> None:
     async with serving(data) as served:
         await served.call("CreateQueue", QueueName="q")

@@ -113,6 +113,31 @@ def sample(queue_id: int, *, visible: int = 0, empty: int = 0) -> QueueSample:
 
 
 @virtual
+async def test_a_host_that_is_late_is_told_from_one_that_is_away() -> None:
+    network = SimulatedNetwork()
+    peers = [Peer(name, network, SETTINGS) for name in "abc"]
+    hosts = {peer.name: EveryHost(Questions(peer.transport)) for peer in peers}
+
+    async def answer(body: bytes) -> bytes:
+        return body
+
+    async def answer_late(body: bytes) -> bytes:
+        await asyncio.sleep(3)
+        return body
+
+    for name, host in hosts.items():
+        host.serve(READ, answer_late if name == "c" else answer)
+    await start_peers(peers)
+    await peers[0].transport.stop()
+
+    heard = await hosts["b"].ask(READ, b"asked")
+
+    assert (heard.parts, heard.missing, heard.late) == ([b"asked"], ["a", "c"], ("c",))
+    for peer in peers[1:]:
+        await peer.transport.stop()
+
+
+@virtual
 async def test_a_host_adds_up_what_all_know_and_names_those_that_are_away() -> None:
     network = SimulatedNetwork()
     peers = [Peer(name, network, SETTINGS) for name in "abc"]

@@ -188,10 +188,13 @@ async def test_a_change_that_is_not_in_the_plan_is_refused(fleet: Fleet) -> None
 
 async def test_the_mode_is_that_of_the_fleet(fleet: Fleet) -> None:
     await fleet.world.ticks(1)
+    await set_manager_mode(fleet.b, fleet.asked, AskedMode(Mode.ON))
     shown = await set_manager_mode(fleet.b, fleet.asked, AskedMode(Mode.PAUSED))
     assert as_documented("POST", PLAN + "/mode", shown)["mode"] == "paused"
     assert fleet.asked.noted == {"mode": "paused"}
     assert (await show_plan(fleet.a, fleet.asked)).mode == "paused"
+    shown = await set_manager_mode(fleet.a, fleet.asked, AskedMode(None))
+    assert (shown.mode, shown.unpaused, fleet.asked.noted) == ("on", "on", {"mode": "on"})
 
 
 async def test_a_fleet_of_one_cluster_has_no_manager(fleet: Fleet) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.coordination.coordination import Outcome, Transaction, Unavailable, Unknown
+from cluster.coordination.coordination import Done, Outcome, Transaction, Unavailable, Unknown
 from cluster.fleet.loads import PartLoad
 from cluster.fleet.peaks import KnownPeaks
 from cluster.fleet.plan_records import MANAGER, PEAKS, Mode, PlanRecords, Seen
@@ -110,6 +110,30 @@ async def test_a_paused_manager_lets_nobody_make_a_change_of_its_plan(world: Wor
     await world.ticks(2)
     assert world.a.manager.shown.mode is Mode.PAUSED
     assert (await world.now(queue)).parts == ()
+
+
+@pytest.mark.parametrize("before", [Mode.SHADOW, Mode.ON])
+async def test_the_end_of_a_pause_brings_back_the_mode_before_it(
+    world: World, before: Mode
+) -> None:
+    async def mode_after(mode: Mode | None) -> Mode:
+        await world.a.manager.set_mode(mode)
+        return (await world.b.manager.read()).mode
+
+    assert await mode_after(before) is before
+    assert await mode_after(None) is before, "nothing was paused"
+    assert await mode_after(Mode.PAUSED) is Mode.PAUSED
+    assert await mode_after(Mode.PAUSED) is Mode.PAUSED, "by a second operator"
+    assert (await world.a.manager.read()).unpaused is before
+    assert await mode_after(None) is before
+
+
+async def test_of_two_changes_of_the_mode_at_once_one_is_refused(world: World) -> None:
+    seen = await world.a.manager.read()
+    await world.a.manager.set_mode(Mode.PAUSED)
+    records = PlanRecords(world.a.root.below(MANAGER))
+    assert not isinstance(await records.set_mode(Mode.ON, seen), Done)
+    assert (await world.a.manager.read()).mode is Mode.PAUSED
 
 
 async def test_a_manager_that_is_on_makes_its_changes_itself(world: World) -> None:

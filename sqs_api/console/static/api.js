@@ -1,5 +1,6 @@
 // Requests to the operators' API.
 
+import { notice } from "./dom.js";
 import { signedInAgain, signedInAs } from "./session.js";
 import { queryOf } from "./signing.js";
 import { Refused, sentUntilTaken } from "./wire.js";
@@ -29,6 +30,7 @@ export function question(path, content, signal) {
   return ask("POST", path, {}, JSON.stringify(content), signal);
 }
 
+const WAITS = "Others search or count, or other tabs of yours: this waits for its turn.";
 const unanswered = new Map();
 
 /**
@@ -123,7 +125,7 @@ async function ask(method, path, parameters, body, signal, more = {}) {
   const request = { method, path, query: queryOf(parameters), body, headers: more };
   for (;;) {
     try {
-      return await sentUntilTaken(request, signal);
+      return await sentUntilTaken(request, signal, () => notice(WAITS));
     } catch (error) {
       if (!error.needsSignIn) throw error;
       await signedInAgain(error);

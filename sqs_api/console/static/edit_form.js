@@ -1,6 +1,7 @@
 // A part of a queue's editor: it says in place why it was refused, and shows the same as commands.
 
 import { command, el, fill, form, notice, submit } from "./dom.js";
+import { Overtaken } from "./settings.js";
 
 /**
  * @param {string} title
@@ -10,11 +11,14 @@ import { command, el, fill, form, notice, submit } from "./dom.js";
  * @param {(error: any) => void} fail
  */
 export function editForm(title, fields, changes, save, fail) {
-  const refusal = el("p", { class: "notice error", role: "alert", hidden: true });
+  const refusal = el("div", { class: "notice error", role: "alert", hidden: true });
+  const differences = el("dl", { hidden: true });
   const same = el("div");
-  const refuse = (text) => {
+  const refuse = (/** @type {string} */ text, /** @type {unknown[]} */ shown = []) => {
     refusal.textContent = text;
     refusal.hidden = !text;
+    fill(differences, ...shown);
+    differences.hidden = shown.length === 0;
   };
   const show = () => {
     const lines = changes();
@@ -32,7 +36,7 @@ export function editForm(title, fields, changes, save, fail) {
       notice(`${title}: saved.`);
     } catch (error) {
       if (error.needsSignIn) fail(error);
-      else refuse(error.message);
+      else refuse(error.message, error instanceof Overtaken ? error.differences : []);
     }
   };
   return form(
@@ -40,6 +44,7 @@ export function editForm(title, fields, changes, save, fail) {
     el("h2", {}, title),
     fields,
     refusal,
+    differences,
     el("p", {}, submit("Save", { busy: "Saving …" })),
     same,
   );

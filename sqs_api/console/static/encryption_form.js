@@ -1,6 +1,5 @@
 // How a queue's messages are sealed on disk: under the service's own key, a named one, or not at all.
 
-import { ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { el, field } from "./dom.js";
 import { editForm } from "./edit_form.js";
@@ -38,8 +37,8 @@ export function encryptionChanges(/** @type {Record<string, string>} */ before, 
   return changes;
 }
 
-export function encryptionForm(queue, fail) {
-  const now = { ...queue.attributes };
+export function encryptionForm(queue, settings, fail) {
+  const now = settings.attributes;
   const kind = el("select", {}, Object.entries(KINDS).map(([value, [label]]) =>
     el("option", { value, selected: value === kindOf(now) }, label)));
   const names = el("datalist", { id: "encryption-keys" }, queue.encryption_keys.map((value) => el("option", { value })));
@@ -61,14 +60,7 @@ export function encryptionForm(queue, fail) {
   }
 
   const lines = () => (Object.keys(changed()).length ? [commands.setAttributes(queue, changed())] : []);
-  const save = async () => {
-    const sent = changed();
-    await post(ofQueue(queue.name, "/attributes"), { attributes: sent });
-    if (kind.value !== "kms") for (const each of [PERIOD, "KmsMasterKeyId"]) delete now[each];
-    Object.assign(now, sent);
-    if (kind.value === "kms") now.SqsManagedSseEnabled = "false";
-    if (now.KmsMasterKeyId === "") delete now.KmsMasterKeyId;
-  };
+  const save = () => settings.saveAttributes(changed(), ENCRYPTION);
   show();
   return editForm("Encryption", el("div", { oninput: show },
     el("div", { class: "search" }, field("Messages are sealed under", kind)), named, meaning), lines, save, fail);

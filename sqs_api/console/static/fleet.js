@@ -52,7 +52,7 @@ export async function showFleet({ view, signal, fail }) {
 
   function shown(found) {
     return [
-      facts([["Manager", MODES[found.mode]], ["Planned by", found.holder || "no host"],
+      facts([["Manager", found.mode === "paused" ? `${MODES.paused}; before, ${MODES[found.unpaused]}` : MODES[found.mode]], ["Planned by", found.holder || "no host"],
         ["Planned at", found.at_ms === null ? "not yet, or that host is away" : time(found.at_ms)]]),
       mayChange && el("p", { class: "actions" }, modeButton(found)),
       table(CLUSTERS, found.clusters.map((each) => clusterRow(each, may)), "Clusters"),
@@ -72,8 +72,8 @@ export async function showFleet({ view, signal, fail }) {
 
   function modeButton(found) {
     if (found.mode === "paused")
-      return button("Resume", () => change("fleet/plan/mode", { mode: "shadow" },
-        "The manager says again what it would do."), { busy: "Resuming …" });
+      return button("Resume", () => change("fleet/plan/mode", { mode: null },
+        `The manager is as before the pause: ${MODES[found.unpaused]}.`), { busy: "Resuming …" });
     return button("Pause", () => change("fleet/plan/mode", { mode: "paused" },
       "Nobody makes a change of the plan now."), { busy: "Pausing …" });
   }

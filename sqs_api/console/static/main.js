@@ -4,6 +4,7 @@ import { caller, forgetCaller } from "./api.js";
 import { showCrumbs } from "./crumbs.js";
 import { button, el, fill, link, notice } from "./dom.js";
 import { forgetSession, isOpen, returnFromProvider, showSignIn, signOut } from "./session.js";
+import { isOutdated, Refused } from "./wire.js";
 
 const NAME = "([A-Za-z0-9_.-]+)";
 /**
@@ -103,7 +104,7 @@ async function show() {
   showCrumbs(crumbs, shownPath);
   restoreScroll(signal);
   try {
-    const [{ [name]: screen }] = await Promise.all([import(`./${file}.js`), showCaller()]);
+    const [{ [name]: screen }] = await Promise.all([import(`./${file}.js`).catch(notLoaded), showCaller()]);
     if (signal.aborted) return;
     const parts = path.match(pattern)?.slice(1) ?? [];
     await screen({ view, parts, query: new URLSearchParams(query), signal, fail: failed });
@@ -116,6 +117,11 @@ async function show() {
     if (!signal.aborted || error.needsSignIn) fail(error);
     else if (error.name !== "AbortError") notice(error.message, "error");
   }
+}
+
+/** A module that does not come: the browser's words say less. */
+function notLoaded(error) {
+  throw error instanceof TypeError ? new Refused("The service does not answer.", 0) : error;
 }
 
 /** On a phone the links are a line that scrolls. */
@@ -136,11 +142,18 @@ function fail(error) {
     const isLost = error.code === "AWS.SimpleQueueService.NonExistentQueue";
     fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message),
       isLost && el("p", {}, "A queue that was deleted lately can be brought back: see ",
-        link("Recently deleted", "#/queues"), ", below all queues."),
+        link("Recently deleted", "#/queues"), ", below all queues. ", whoDeleted()),
       el("p", { class: "actions" }, button("Try again", showAnew), link("All queues", "#/queues", { class: "button" })));
   } else {
     notice(error.message, "error");
   }
+}
+
+/** The lines of the audit log about the end of the queue of this address, for those who may see them. */
+function whoDeleted() {
+  const [, queue] = /^[/]queues[/]([^/]+)/.exec(shownPath) ?? [];
+  const mayRead = Array.from(links).some((each) => each.hash === "#/audit" && !each.hidden);
+  return queue && mayRead && link("Who deleted it?", `#/audit?${new URLSearchParams({ queue, action: "DeleteQueue" })}`);
 }
 
 async function showCaller() {
@@ -170,7 +183,8 @@ async function watchRedrives(may) {
   const { signal } = watching;
   if (!may.includes("holdfast:ListQueues")) return;
   await new Promise((resolve) => setTimeout(resolve, WATCH_AFTER_MS));
-  if (!signal.aborted) (await import("./watched_redrives.js")).watchRedrives(signal, fail);
+  if (signal.aborted) return;
+  (await import("./watched_redrives.js").catch(() => null))?.watchRedrives(signal, fail);
 }
 
 async function leaveService() {
@@ -192,6 +206,7 @@ function leave() {
 }
 
 function showAnew() {
+  if (isOutdated) location.reload();
   for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
   fill(view);
   show();

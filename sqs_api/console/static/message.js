@@ -13,6 +13,8 @@ import { scheduleButtons } from "./schedules.js";
 import { timelineOf } from "./timeline.js";
 import { shownText } from "./unseen_characters.js";
 
+const LONG = 1000;
+
 export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
   const due = query.get("due_ms") ?? "";
   const id = query.get("id");
@@ -133,7 +135,7 @@ function properties(queue, message, filter) {
     ["Deduplication id", shownText(message.deduplication_id)],
     ["Sequence number", message.sequence_number],
     ["Sender", message.sender_id],
-    ["Trace header", message.trace_header],
+    ["Trace header", valueOf(message.trace_header)],
   ];
 }
 
@@ -179,11 +181,18 @@ function base64(text) {
   return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
 }
 
+/** A value of whatever length: a long one has a box. A browser takes many seconds to break one of
+ * 100 KiB without spaces into lines, unless all letters are as wide. */
+function valueOf(/** @type {string | null | undefined} */ text) {
+  if (!text) return text;
+  return text.length > LONG ? el("pre", { tabindex: "0" }, shownText(text)) : el("code", {}, shownText(text));
+}
+
 export function attributesOf(message, /** @type {Record<string, string>} */ filter = {}) {
   const wanted = each({ attribute: filter.attribute ?? "" }).map(([, condition]) => compare(condition)[0]);
   const shown = Object.entries(message.attributes).map(([name, each]) => [
     wanted.includes(name) ? el("mark", {}, shownText(name)) : shownText(name),
-    [el("code", {}, each.type), " ", shownText(each.value) ?? each.binary ?? el("em", {}, "masked")],
+    [el("code", {}, each.type), " ", valueOf(each.value ?? each.binary) ?? el("em", {}, "masked")],
   ]);
   return shown.length > 0 && [el("h2", {}, "Message attributes"), facts(shown)];
 }

@@ -1,6 +1,6 @@
 // Changes the attributes, the policies and the tags of a queue. The service checks them, as SQS does.
 
-import { caller, get, needs, ofQueue, post } from "./api.js";
+import { caller, get, needs, ofQueue } from "./api.js";
 import * as commands from "./commands.js";
 import { button, el, field, fill } from "./dom.js";
 import { editForm } from "./edit_form.js";
@@ -11,6 +11,7 @@ import { templateForm } from "./policy_templates.js";
 import { asSent, asShown, rangedField, textField } from "./ranged_fields.js";
 import { deadLettersForm, redriveAllowForm } from "./redrive_forms.js";
 import { needed } from "./resource.js";
+import { Settings } from "./settings.js";
 
 /** @type {Record<string, string[]>} */
 const CHOICES = {
@@ -26,24 +27,25 @@ export async function showEdit(screen) {
   const asker = await caller();
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue");
+  const settings = new Settings(queue);
   const may = new Set(queue.may);
   const names = Object.keys(queue.attributes).filter((each) => !APART.has(each) && !each.startsWith("Approximate"));
   fill(
     view,
     el("h1", {}, "Edit ", name),
     may.has("sqs:SetQueueAttributes") && [
-      attributesForm(queue, "Attributes", names, textInput, fail),
-      el("div", { class: "halves" }, el("div", {}, deadLettersForm(queue, fail), encryptionForm(queue, fail)),
-        redriveAllowForm(queue, fail)),
-      policyForms(queue, asker, signal, fail),
+      attributesForm(queue, settings, "Attributes", names, textInput, fail),
+      el("div", { class: "halves" }, el("div", {}, deadLettersForm(queue, settings, fail), encryptionForm(queue, settings, fail)),
+        redriveAllowForm(queue, settings, fail)),
+      policyForms(queue, settings, asker, signal, fail),
     ],
-    (may.has("sqs:TagQueue") || may.has("sqs:UntagQueue")) && tagsForm(queue, fail),
+    (may.has("sqs:TagQueue") || may.has("sqs:UntagQueue")) && tagsForm(queue, settings, fail),
   );
 }
 
 /** The policy with its templates, and beside it what it and the users' policies let whom do. */
-function policyForms(queue, asker, signal, fail) {
-  const policy = attributesForm(queue, "Policy", ["Policy"], documentInput, fail);
+function policyForms(queue, settings, asker, signal, fail) {
+  const policy = attributesForm(queue, settings, "Policy", ["Policy"], documentInput, fail);
   return el("div", { class: "halves" },
     el("div", {}, templateForm(queue.arn, policy.querySelector("textarea")), policy),
     asker.may.includes("holdfast:ReadUsers")
@@ -64,16 +66,15 @@ function documentInput(value) {
   return area;
 }
 
-function attributesForm(queue, title, names, makeInput, fail) {
+function attributesForm(queue, settings, title, names, makeInput, fail) {
   const inputs = names.map((each) => [each, makeInput(queue.attributes[each] ?? "", each)]);
-  const values = () => inputs.map(([each, input]) => [each, asSent(each, input.value)]);
-  let before = new Map(values());
-  const changed = () => Object.fromEntries(values().filter(([each, value]) => value !== before.get(each)));
+  const kept = inputs.map(([each, input]) => settings.kept(each, () => asSent(each, input.value)));
+  const changed = () => Object.assign({}, ...kept.map((each) => each.changed()));
   const lines = () =>
     Object.keys(changed()).length ? [commands.setAttributes(queue, changed())] : [];
   const save = async () => {
-    await post(ofQueue(queue.name, "/attributes"), { attributes: changed() });
-    before = new Map(values());
+    await settings.saveAttributes(changed());
+    for (const each of kept) each.keep();
   };
   const hint = makeInput === documentInput && el("p", { class: "hint" }, "Empty removes it.");
   const fields = el("div", { class: makeInput === textInput ? "search" : "" },
@@ -86,9 +87,8 @@ export function choicesOf(/** @type {string} */ values) {
   return /^[a-z-]+(, [a-z-]+)*$/.test(values) ? values.split(", ") : [];
 }
 
-function tagsForm(queue, fail) {
+function tagsForm(queue, settings, fail) {
   const list = el("div");
-  const before = { ...queue.tags };
   const pairs = [];
 
   function add(key = "", value = "") {
@@ -115,8 +115,8 @@ function tagsForm(queue, fail) {
 
   function changes() {
     const now = Object.fromEntries(pairs.map((pair) => pair.map((input) => input.value)));
-    const tags = Object.entries(now).filter(([key, value]) => before[key] !== value);
-    const keys = Object.keys(before).filter((key) => !(key in now));
+    const tags = Object.entries(now).filter(([key, value]) => settings.tags[key] !== value);
+    const keys = Object.keys(settings.tags).filter((key) => !(key in now));
     return { tags: Object.fromEntries(tags), keys };
   }
 
@@ -128,10 +128,8 @@ function tagsForm(queue, fail) {
 
   async function save() {
     const { tags, keys } = changes();
-    if (Object.keys(tags).length) await post(ofQueue(queue.name, "/tags"), { tags });
-    Object.assign(before, tags);
-    if (keys.length) await post(ofQueue(queue.name, "/tags/remove"), { keys });
-    keys.forEach((key) => delete before[key]);
+    if (Object.keys(tags).length) await settings.saveTags(tags);
+    if (keys.length) await settings.removeTags(keys);
   }
 
   Object.entries(queue.tags).forEach(([key, value]) => add(key, value));

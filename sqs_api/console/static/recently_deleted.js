@@ -1,8 +1,9 @@
 // Queues that were deleted or purged lately: each can be brought back while its time lasts.
 
+import { addressOf } from "./address.js";
 import { get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, notice, row, table, time } from "./dom.js";
+import { button, command, el, link, notice, row, table, time } from "./dom.js";
 import { count, nowMs, span } from "./format.js";
 import { resource } from "./resource.js";
 
@@ -29,7 +30,7 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
 
   function deletedRow(queue) {
     return row(COLUMNS, [
-      [queue.name, el("span", { class: "hint" }, queue.purged ? " purged" : " deleted")],
+      [queue.name, " ", whose(queue)],
       [count(queue.messages), queue.dead_letters > 0 && el("span", { class: "hint" },
         ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
       time(queue.deleted_at_ms),
@@ -38,6 +39,13 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
         : !queue.restoring && may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
           { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
     ], { "data-key": String(queue.queue_id) });
+  }
+
+  /** What was done, which leads to who did it. */
+  function whose({ name, purged }) {
+    const [said, action] = purged ? ["purged", "PurgeQueue"] : ["deleted", "DeleteQueue"];
+    if (!may.includes("holdfast:ReadAudit")) return el("span", { class: "hint" }, said);
+    return link(said, addressOf("/audit", { queue: name, action }), { class: "hint", title: "by whom" });
   }
 
   function timeLeft({ restoring, obstacle, restorable_until_ms: until }) {

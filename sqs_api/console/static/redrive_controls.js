@@ -28,8 +28,8 @@ export function controlButtons(name, redrive, /** @type {Heard} */ heard) {
 
 /** The button of a redrive that is over; nothing where no message can come back. */
 export function undoOf(name, redrive, /** @type {Heard} */ heard, properties = {}) {
-  const { moved, undoes, is_active: isActive } = redrive;
-  return moved > 0 && !undoes && !isActive && undoButton("Undo", name, redrive, heard, properties);
+  const { moved, undoes, undone, is_active: isActive } = redrive;
+  return moved > (undone?.moved ?? 0) && !undoes && !isActive && undoButton("Undo", name, redrive, heard, properties);
 }
 
 function undoButton(label, name, redrive, heard, properties) {

@@ -1,6 +1,6 @@
 // Which queue takes a queue's dead letters, and which queues may name it as theirs.
 
-import { get, latest, ofQueue, post } from "./api.js";
+import { get, latest, ofQueue } from "./api.js";
 import * as commands from "./commands.js";
 import { button, el, field, fill, link } from "./dom.js";
 import { editForm } from "./edit_form.js";
@@ -75,7 +75,7 @@ async function refusal(name, { name: own, arn, fifo }, isNew) {
 }
 
 /** The dead-letter queue by its name, with as many receives as a message has until it goes there. */
-export function deadLettersForm(queue, fail) {
+export function deadLettersForm(queue, settings, fail) {
   const { dead_letter_queue: now } = queue;
   const isLocal = !now || arnOf(now.name, queue.arn) === now.arn;
   const { input: dead, names } = queueInput((each) => each.fifo === queue.fifo && each.name !== queue.name,
@@ -90,13 +90,13 @@ export function deadLettersForm(queue, fail) {
   const policy = () => (dead.value.trim() ? JSON.stringify({
     deadLetterTargetArn: arnOf(dead.value.trim(), queue.arn),
     maxReceiveCount: Number(receives.value) }) : "");
-  return oneAttribute(queue, "Dead letters", "RedrivePolicy", policy, [names, el("div", { class: "search" },
+  return oneAttribute(queue, settings, "Dead letters", "RedrivePolicy", policy, [names, el("div", { class: "search" },
     field("Dead-letter queue", dead, "Empty: none"),
     field("Receives until a message goes there", receives, "1 to 1,000")), note.place], fail);
 }
 
 /** The queues that may name this one as their dead-letter queue: all, none, or some. */
-export function redriveAllowForm(queue, fail) {
+export function redriveAllowForm(queue, settings, fail) {
   const now = allowedBy(queue.attributes.RedriveAllowPolicy);
   const meaning = el("p", { class: "hint", role: "status" });
   const left = el("p", { class: "notice warning", role: "status", hidden: true });
@@ -160,7 +160,7 @@ export function redriveAllowForm(queue, fail) {
 
   for (const each of now.sourceQueueArns ?? []) add(arnOf(nameOf(each), queue.arn) === each ? nameOf(each) : each);
   show();
-  return oneAttribute(queue, "Allowed sources", "RedriveAllowPolicy", policy, el("div", { oninput: ({ target }) =>
+  return oneAttribute(queue, settings, "Allowed sources", "RedriveAllowPolicy", policy, el("div", { oninput: ({ target }) =>
     (target.type === "radio" ? changed() : show()) },
   el("fieldset", {}, el("legend", {}, `Which queues may name ${queue.name} as their dead-letter queue`),
     choices.map(([label, input]) => el("label", { class: "choice" }, input, label))), picked, meaning, left), fail);
@@ -182,13 +182,12 @@ function listed(names) {
 }
 
 /** A form of one attribute; an empty value removes it. */
-function oneAttribute(queue, title, attribute, value, fields, fail) {
-  let before = value();
-  const changed = () => ({ [attribute]: value() });
-  const lines = () => (value() === before ? [] : [commands.setAttributes(queue, changed())]);
+function oneAttribute(queue, settings, title, attribute, value, fields, fail) {
+  const kept = settings.kept(attribute, value);
+  const lines = () => (Object.keys(kept.changed()).length ? [commands.setAttributes(queue, kept.changed())] : []);
   const save = async () => {
-    await post(ofQueue(queue.name, "/attributes"), { attributes: changed() });
-    before = value();
+    await settings.saveAttributes(kept.changed());
+    kept.keep();
   };
   return editForm(title, fields, lines, save, fail);
 }

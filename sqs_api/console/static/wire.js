@@ -6,6 +6,10 @@ const API = "/_holdfast/api/";
 const DENIED = /^User: \S+ is not authorized to perform: (\S+) on resource: (\S+) (with an explicit deny)?/;
 const NOT_SIGNED_IN = "MissingAuthenticationToken";
 
+const OWN_FILES = /console[/]([0-9a-f]{16})[/]/.exec(import.meta.url)?.[1];
+/** True once the service, which was upgraded meanwhile, has other files than this page: they do not fit together. */
+export let isOutdated = false;
+
 /** The service refused a request, or was not there. */
 export class Refused extends Error {
   /** @param {string} message @param {number} status @param {string} [code] @param {number} [retryAfterS] */
@@ -43,6 +47,8 @@ export async function sent({ method, path, query = "", body = "", headers = {} }
     throw new Refused("The service does not answer.", 0);
   }
   heardClock(answer.headers.get("date"));
+  const files = answer.headers.get("x-holdfast-console-files");
+  isOutdated = Boolean(files && OWN_FILES && files !== OWN_FILES);
   const content = parsed(text);
   if (!answer.ok) {
     const waitS = content.error ? Number(answer.headers.get("retry-after")) || 0 : 0; // not of a proxy
@@ -66,21 +72,20 @@ function unknown({ status, statusText }) {
   return `The service, or a proxy before it, answered ${`${status} ${statusText}`.trim()}. ${next}`;
 }
 
-const TRIES = 4;
-
 /**
- * The same, which is tried up to three times more while the service has no room for it, and says so.
+ * The same, which is tried again for as long as the service says that it has no room for it yet.
  *
  * @param {Sent} request
- * @param {AbortSignal} [signal]
+ * @param {AbortSignal | undefined} signal ends it
+ * @param {() => void} waits is called before each further try
  */
-export async function sentUntilTaken(request, signal) {
-  for (let tried = 1; ; tried += 1)
+export async function sentUntilTaken(request, signal, waits) {
+  for (;;)
     try {
       return await sent(request, signal);
     } catch (error) {
       if (!error.retryAfterS) throw error;
-      if (tried === TRIES) throw Object.assign(error, { message: `${error.message} It was tried ${TRIES} times.` });
+      waits();
       await new Promise((resolve) => setTimeout(resolve, error.retryAfterS * 1000));
       signal?.throwIfAborted();
     }

@@ -711,6 +711,8 @@ test("what the service refuses is told with its place", () => {
 /** What becomes of a request that gets these answers, with the number of tries; the time stands still. */
 async function triedWith(/** @type {[number, string | null][]} */ answers) {
   let tries = 0;
+  let waited = 0;
+  const left = new AbortController();
   const { fetch, setTimeout: later } = globalThis;
   Object.assign(globalThis, {
     setTimeout: (/** @type {() => void} */ done) => queueMicrotask(done),
@@ -722,20 +724,23 @@ async function triedWith(/** @type {[number, string | null][]} */ answers) {
     },
   });
   try {
-    await sentUntilTaken({ method: "GET", path: "x" });
-    return ["", tries];
+    await sentUntilTaken({ method: "GET", path: "x" }, left.signal, () => {
+      waited += 1;
+      if (waited === 50) left.abort();
+    });
+    return ["", tries, waited];
   } catch (error) {
-    return [error.message, tries];
+    return [error.name === "AbortError" ? "left" : error.message, tries, waited];
   } finally {
     Object.assign(globalThis, { fetch, setTimeout: later });
   }
 }
 
-test("what the service has no room for is tried again, and then it says so", async () => {
-  assert.deepEqual(await triedWith([[503, "1"], [503, "1"], [200, null]]), ["", 3]);
-  assert.deepEqual(await triedWith([[503, "1"]]), ["No room. It was tried 4 times.", 4]);
-  assert.deepEqual(await triedWith([[503, null]]), ["No room.", 1]);
-  assert.deepEqual(await triedWith([[503, "1"], [400, null]]), ["No room.", 2]);
+test("what the service has no room for is tried again until its screen is left", async () => {
+  assert.deepEqual(await triedWith([[503, "1"], [503, "1"], [200, null]]), ["", 3, 2]);
+  assert.deepEqual(await triedWith([[503, "1"]]), ["left", 50, 50]);
+  assert.deepEqual(await triedWith([[503, null]]), ["No room.", 1, 0]);
+  assert.deepEqual(await triedWith([[503, "1"], [400, null]]), ["No room.", 2, 1]);
 });
 
 test("times since and until now are by the service's clock", () => {
