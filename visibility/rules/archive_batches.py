@@ -57,7 +57,7 @@ class AcknowledgeArchive(Operation, frozen=True):
 
 @cache
 def the_shard(number: int) -> QueueDefinition:
-    """Takes the place of the queue in requests about a shard's archive."""
+    """Takes the place of the queue in requests to a shard itself."""
     settings = QueueSettings(0, 0, 0, 0, 0, False, None)
     return QueueDefinition(THE_SHARD, "", "", "", 0, number, 0, 0, b"", {}, {}, settings)
 
