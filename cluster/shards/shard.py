@@ -83,7 +83,7 @@ class Shard(Leader, LeadOwner):
         self._comparing: asyncio.Task[None] | None = None
         """Compares what it knows with an etcd that was restored while it leads."""
         self._is_compared = True
-        """False until that is done; whoever begins to lead has done it."""
+        """False until that is done; it is done whenever this host begins to lead."""
         self._asking: set[asyncio.Task[bool]] = set()
         self._broken: Store | None = None
         """The store that failed, until it is abandoned."""

@@ -73,7 +73,7 @@ def takes_deleted(shard: ShardState, settings: QueueSettings) -> bool:
 
 
 def has_room(shard: ShardState, definition: QueueDefinition, size: int) -> bool:
-    """True if the archive has room for so many bytes of the queue's messages."""
+    """True if the archive has room for messages of the queue of this size, in bytes."""
     return shard.archive.has_room(size, definition.account, shard.definitions.accounts)
 
 
