@@ -199,6 +199,7 @@ class Shard(Leader, LeadOwner):
 
     # -- requests ----------------------------------------------------------------------------------
 
+    @override
     def submit(
         self, request: Request, on_answer: OnAnswer, age_ms: int = 0, room: Room | None = None
     ) -> Ticket:
@@ -419,6 +420,7 @@ class Shard(Leader, LeadOwner):
         if phase is shard_report.Phase.FOLLOWING:
             self._state = ShardState(None, self._parts.definitions, self._parts.sealing)
 
+    @override
     def undecided(self) -> ServiceUnavailable:
         """The answer to a request that was not decided."""
         return ServiceUnavailable() if self._shared is None else NotDecided()

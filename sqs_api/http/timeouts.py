@@ -107,6 +107,7 @@ class BoundedConnection(RequestHandler):
         self._is_cut = False
         """True after an abort: the transport cannot be asked any more."""
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection."""
         super().connection_made(transport)
@@ -119,6 +120,7 @@ class BoundedConnection(RequestHandler):
         """Note that another process has answered requests of this connection."""
         self._active_at = self._state.seconds
 
+    @override
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection no more."""
         self._state.counters.connections -= 1

@@ -218,6 +218,7 @@ class MessagesHandedOver(Event, frozen=True):
         turn.changed[THE_SHARD] = None
 
     @property
+    @override
     def weight(self) -> int:
         """The KiB that are written once more."""
         return self.size >> 10
@@ -232,6 +233,7 @@ class MessagesDiscarded(Event, frozen=True, gc=False):
     def apply(self, shard: ShardState) -> None:
         shard.archive.discarded += self.messages
 
+    @override
     def record(self, changes: Changes) -> None:
         """Only the shard's own row changes."""
 
