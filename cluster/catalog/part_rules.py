@@ -85,7 +85,7 @@ class NewParts(NamedTuple):
 
 
 def shards_for(queue: QueueDefinition, shards: Sequence[int], count: int) -> list[int]:
-    """The shards for so many more parts: those with the fewest parts of the queue, in order after
+    """The shards for `count` more parts: those with the fewest parts of the queue, in order after
     its home."""
     held = dict.fromkeys(shards, 0)
     for each in queue.all_parts():

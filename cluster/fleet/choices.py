@@ -90,7 +90,7 @@ def shards_of_new_parts(
     room: Mapping[str, int],
 ) -> list[int]:
     """Up to this many different shards of the clusters that have `room`, spread over clusters
-    first. A cluster `has` so many parts already, and has `room` for so many more."""
+    first. `has` and `room` count, by cluster, the parts that are there and those it may get."""
     chosen: list[int] = []
     drawn, left = Counter(has), Counter(room)
     cluster_of = {shard: name for name in room for shard in clusters[name].shards}

@@ -114,7 +114,7 @@ class Draft:
     def replace(
         self, kind: Kind, queue: Queue, asked: Mapping[Part, float], count: int, why: Reason
     ) -> Reason | None:
-        """Offer so many new parts of a FIFO queue, a split's may be fewer, in place of all open
+        """Offer `count` new parts of a FIFO queue, a split's may be fewer, in place of all open
         ones, whose loads are `asked`. They may lie where those lay."""
         leaves, total = [part.shard for part in asked], sum(asked.values())
         most = max(asked.values())

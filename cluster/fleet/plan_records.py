@@ -1,5 +1,5 @@
 """Records of the manager, below `manager/` of the fleet's prefix. No process watches them: hosts of
-a fleet of several clusters read them, each ten seconds, and whoever shows or changes them.
+a fleet of several clusters read them, each ten seconds, and all that show or change them.
 
 planner        the host that plans, bound to its lease, see `planner_key.py`
 mode           the mode; without it, shadow

@@ -20,8 +20,8 @@ from cluster.members.host_lease import HostLease
 
 KEY = "planner"
 YIELDED_LOOKS, LONE_LOOKS = 60, 6
-"""A process that gave the key up lets others take it first for so many looks. As nobody else may
-be left, it takes the key after so many looks in a row that found no holder."""
+"""Looks for which a process that gave the key up lets others take it first; and, as no other may be
+left, looks in a row without a holder after which it takes the key all the same."""
 
 
 class PlannerHolder(msgspec.Struct, frozen=True):

@@ -341,7 +341,7 @@ class Keyring(NamedKeys):
 
     async def change_master(self, master: bytes, keep: Callable[[], None] = lambda: None) -> None:
         """Wrap the root key under another master key; `keep` stores that key before anyone can see
-        the change, and may be called again. Whoever has the keys open goes on: the root key stays.
+        the change, and may be called again. Processes with open keys go on: the root key stays.
 
         Raises SealBroken, before `keep`, if another process changed it meanwhile.
         """

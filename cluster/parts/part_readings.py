@@ -62,7 +62,7 @@ def new_parts(shards: Sequence[int], readings: Mapping[int, PartReading]) -> New
 
 
 def above_share(queue: QueueDefinition, readings: Mapping[int, PartReading], count: int) -> str:
-    """The reason against so many more parts, after which all of them together could have more than
+    """The reason against `count` more parts, after which all of them together could have more than
     the queue's limits allow; empty without one."""
     own_tags, parts = queue.settings.own_tags, len(readings) + count
     share, _ = in_flight_limits(own_tags, parts)

@@ -267,7 +267,7 @@ class PeerRouter(Router):
                 self._polling.add(ticket)
 
     async def ask_leader(self, request: Request) -> Answer:
-        """Ask whoever leads, once etcd has what its shard knows. Raises ServiceUnavailable."""
+        """Ask the leader, once etcd has what its shard knows. Raises ServiceUnavailable."""
         shard = self.shards.get(request.queue.shard)
         pause = Pause(self._settings.retry_s, self._settings.retry_max_s, self._entropy)
         give_up_s = self._monotonic_s() + self._settings.hold_s

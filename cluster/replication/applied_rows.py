@@ -105,6 +105,7 @@ class AppliedRows(FlushedRows):
         is_short = self._applied_bytes - self._flushed_bytes < 2 * options.flush_bytes
         return self._flushing is None or (is_short and self.unflushed_rows < options.flush_rows)
 
+    @override
     def _release(self, reached: Position | None) -> None:
         """Let the log forget what neither the rows nor a peer needs."""
         assert reached is not None

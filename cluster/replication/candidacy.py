@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from typing_extensions import override
+
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
 from cluster.replication import replica_messages
 from cluster.replication.contract import ReplicaRole
@@ -37,11 +39,13 @@ class Asking(Part):
         replica.attempts += 1
         self._attempt = replica.attempts
 
+    @override
     def begin(self) -> None:
         """Ask."""
         self._replica.send_all(replica_messages.Ask(self._attempt, self._replica.log.last))
         self._decide()
 
+    @override
     def receive(self, sender: str, message: replica_messages.Message) -> None:
         """Collect answers."""
         replica = self._replica
@@ -52,6 +56,7 @@ class Asking(Part):
             self._ahead_s[message.replica_id] = message.wall_s - replica.times.wall_s()
             self._decide()
 
+    @override
     def tick(self) -> None:
         """Decide once the answers have had their time."""
         if self.role is ReplicaRole.ASKING:
@@ -142,12 +147,14 @@ class Adopting(Part):
         self._best: tuple[str, Position] | None = None
         """The host with the log to adopt, and its last durable Entry."""
 
+    @override
     def begin(self) -> None:
         """Promise, then ask for promises."""
         replica = self._replica
         if not replica.give(self._taken.voters, replica.replica_id, self._promised_self):
             replica.step_down()
 
+    @override
     def end(self) -> None:
         """Stop adopting; depose a leader that took another term."""
         if self._waiting is not None:
@@ -169,6 +176,7 @@ class Adopting(Part):
             if peer not in self._promised:
                 replica.send(peer, question)
 
+    @override
     def tick(self) -> None:
         """Ask again, or give up."""
         replica, timing = self._replica, self._replica.timing
@@ -180,6 +188,7 @@ class Adopting(Part):
             if self._best is not None:
                 self._fetch()
 
+    @override
     def receive(self, sender: str, message: replica_messages.Message) -> None:
         """Collect promises and Entries."""
         if isinstance(message, replica_messages.Refused) and self._taken.is_spent(message):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from typing_extensions import override
+
 from cluster.replication import replica_messages
 from cluster.replication.contract import PeerReport
 from cluster.replication.following import Follower
@@ -53,6 +55,7 @@ class Leading(Shipping):
             replica_messages.Refused: self._on_refused,
         }
 
+    @override
     def begin(self) -> None:
         """Append the term's first Entry and ship."""
         for name, promised in self._promised.items():
@@ -61,6 +64,7 @@ class Leading(Shipping):
         self._append(self._replica.owner.first_body(), ())
         self._beat()
 
+    @override
     def end(self) -> None:
         """Stop leading; refuse confirmations that are awaited."""
         waiting, self._waiting = self._waiting, deque()
@@ -249,6 +253,7 @@ class Leading(Shipping):
 
     # -- time --------------------------------------------------------------------------------------
 
+    @override
     def tick(self) -> None:
         """Send what is due; give up if nothing moves (rule 27) or the clock is wrong (rule 29)."""
         replica, timing = self._replica, self._replica.timing

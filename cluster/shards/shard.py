@@ -83,7 +83,7 @@ class Shard(Leader, LeadOwner):
         self._comparing: asyncio.Task[None] | None = None
         """Compares what it knows with an etcd that was restored while it leads."""
         self._is_compared = True
-        """False until that is done; whoever begins to lead has done it."""
+        """False until that is done; it is done whenever this host begins to lead."""
         self._asking: set[asyncio.Task[bool]] = set()
         self._broken: Store | None = None
         """The store that failed, until it is abandoned."""
@@ -199,6 +199,7 @@ class Shard(Leader, LeadOwner):
 
     # -- requests ----------------------------------------------------------------------------------
 
+    @override
     def submit(
         self, request: Request, on_answer: OnAnswer, age_ms: int = 0, room: Room | None = None
     ) -> Ticket:
@@ -419,6 +420,7 @@ class Shard(Leader, LeadOwner):
         if phase is shard_report.Phase.FOLLOWING:
             self._state = ShardState(None, self._parts.definitions, self._parts.sealing)
 
+    @override
     def undecided(self) -> ServiceUnavailable:
         """The answer to a request that was not decided."""
         return ServiceUnavailable() if self._shared is None else NotDecided()

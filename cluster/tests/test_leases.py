@@ -11,7 +11,6 @@ from cluster.coordination.coordination import (
     Change,
     Done,
     LeaseLost,
-    LeasingCoordination,
     Snapshot,
     Transaction,
 )
@@ -21,8 +20,6 @@ from cluster.coordination.etcd_lease import EtcdLease
 from cluster.tests.coordinations import Hosts, until
 
 TTL_S = 1
-IMPLEMENTATION: type[LeasingCoordination] = EtcdCoordination
-"""Checked by the type checker."""
 
 
 class Lost:

@@ -111,7 +111,7 @@ def movements(
 def _frame(
     session: SparkSession, rows: _Rows, reads: int, columns: Columns, size: int
 ) -> DataFrame:
-    """A DataFrame of the rows of so many reads; `size` is the bytes of all files."""
+    """A DataFrame of the rows of all reads, by number; `size` is the bytes of all files."""
     schema = from_arrow_schema(arrow_schema(columns))
     if not reads:
         return session.createDataFrame([], schema)

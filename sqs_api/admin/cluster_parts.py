@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.coordination.coordination import Coordination, Unavailable
@@ -124,6 +125,7 @@ class _Part(BackupPoint):
         self.kept = asyncio.Event()
         self.making: asyncio.Task[Manifest] | None = None
 
+    @override
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """Wait while the steps copy all."""
         self.names = {number: name for number, (name, _) in stores.items()}

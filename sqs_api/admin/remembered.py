@@ -58,7 +58,7 @@ class OutcomeUnknown(QueueError):
 
 class Said(NamedTuple):
     """An answer: its status, its body as JSON, and perhaps a Set-Cookie header, or a Retry-After
-    header of so many seconds."""
+    header in seconds."""
 
     status: int
     body: bytes

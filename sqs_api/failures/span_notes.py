@@ -31,9 +31,9 @@ from visibility.rules.failure_notes import (
 )
 
 QUIET_LOOKS = 4
-"""A span gets a note once it has not changed for so many looks,"""
+"""Looks without a change after which a span gets a note,"""
 LATE_LOOKS = 20
-"""or has been without one for so many."""
+"""and looks after which it gets one all the same."""
 SERVICE = Caller("", "", "failures")
 
 

@@ -167,7 +167,7 @@ class Lender:
 
 
 def fair_part(amount: int, asked: int, others: Sequence[int]) -> int:
-    """The part of a door that was asked for so many hits, beside others: what it was asked for and
+    """The part of a door that was asked for `asked` hits, beside others: what it was asked for and
     an equal part of the rest; or what is left by those that were asked for less, divided equally
     among those that were asked for more."""
     doors = 1 + len(others)

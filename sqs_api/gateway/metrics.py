@@ -20,6 +20,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from sqs_api.gateway.accounting import Accounting
 from storage.histogram import Histogram, HistogramReport
@@ -43,6 +44,7 @@ class _Only(Collector):
     def __init__(self, family: Metric) -> None:
         self._family = family
 
+    @override
     def collect(self) -> Iterator[Metric]:
         yield self._family
 

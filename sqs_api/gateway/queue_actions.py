@@ -60,6 +60,7 @@ class QueueActions:
         watch: QueueWatch,
     ) -> None:
         self._catalog = catalog
+        self.dead_letter_queue = catalog.dead_letter_queue
         self._split = split
         self.moves = SplitMoves(router, catalog)
         self._deletions = deletions
@@ -73,10 +74,6 @@ class QueueActions:
         address = queue_address(url)
         account = address.account or caller.account
         return self._catalog.queue(account, caller.region, address.name)
-
-    def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
-        """The queue that takes over what this one's redrive policy sends away."""
-        return self._catalog.dead_letter_queue(queue)
 
     async def answer(
         self, operation: Operation, caller: Caller, base_url: str, request_id: str

@@ -152,12 +152,12 @@ class Rates:
         return (rate.amount, rate.get_expiry()) if rate is not None else None
 
     def share_among(self, doors: int, on_unlent: Callable[[], None] | None = None) -> None:
-        """So many processes count together. `on_unlent` is called when there is no allowance, or
+        """`doors` processes count together. `on_unlent` is called when there is no allowance, or
         hits are refused here that might pass elsewhere."""
         self._windows.doors, self._windows.on_unlent = doors, on_unlent
 
     def lend(self, window: Window, lent: int, until_s: float) -> None:
-        """Let so many hits of each window pass until then."""
+        """Let `lent` hits of each window pass until then."""
         window.lent, window.lent_until_s = lent, until_s
         window.limit(self._windows.now_s(), self._windows.doors)
 

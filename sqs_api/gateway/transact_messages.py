@@ -381,7 +381,7 @@ class _Exchange:
 
 
 def _checked(asked: TransactMessagesRequest) -> list[TransactItem]:
-    """The entries, if there may be so many. Raises QueueError."""
+    """The entries, at least one and not too many. Raises QueueError."""
     items = asked.transact_items
     if not items:
         raise errors.EmptyBatchRequest("There should be at least one entry in TransactItems.")

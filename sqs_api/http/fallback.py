@@ -10,6 +10,7 @@ from typing import cast
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
+from typing_extensions import override
 
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.gateway import Gateway
@@ -174,10 +175,12 @@ class Written(web.StreamResponse):
         super().__init__()
         self._keep_alive = client.keep_alive
 
+    @override
     async def prepare(self, request: BaseRequest) -> None:
         """Wait until the client has read enough of the reply."""
         await request.writer.drain()
 
+    @override
     async def write_eof(self, data: bytes = b"") -> None:
         """Write nothing more."""
         self._eof_sent = True

@@ -79,6 +79,7 @@ class SqsServer(web.Server):
         self._idle: deque[SqsConnection] | None = None
         """Those that were idle when room was needed first in this second; None before that."""
 
+    @override
     def __call__(self) -> SqsConnection:
         """The protocol of a new connection."""
         return SqsConnection(self, self._state, self._gateway, loop=self._loop, **self._kwargs)
@@ -146,6 +147,7 @@ class SqsServer(web.Server):
             if isinstance(connection, SqsConnection):
                 connection.close_if_idle()
 
+    @override
     def _make_request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
     ) -> BaseRequest:
@@ -165,10 +167,12 @@ class _Request(BaseRequest):
     """True once the head of the answer is made, which depends on the version, and is written."""
 
     @property
+    @override
     def version(self) -> HttpVersion:
         """The client's; in the first line of the answer, ours."""
         return HttpVersion11 if self._has_head else self._version
 
+    @override
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         response.headers.pop("Server", None)
         if not response.keep_alive:
@@ -339,6 +343,7 @@ class PagesServer(SqsServer):
 
         super().__init__(gateway, answer, limits)
 
+    @override
     def __call__(self) -> SqsConnection:
         """The protocol of a new connection."""
         connection = super().__call__()

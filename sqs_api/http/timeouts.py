@@ -122,6 +122,7 @@ class BoundedConnection(RequestHandler):
         self._is_unreadable = False
         """True once the client is answered that its bytes cannot be read, and is hung up on."""
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection."""
         super().connection_made(transport)
@@ -134,6 +135,7 @@ class BoundedConnection(RequestHandler):
         """Note that another process has answered requests of this connection."""
         self._active_at = self._state.seconds
 
+    @override
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection no more."""
         self._state.counters.connections -= 1

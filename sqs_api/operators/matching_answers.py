@@ -171,7 +171,7 @@ async def export_matching(
 async def _step(
     context: OperatorContext, asked: Asked, given: MatchingMessages, state: str, limit: int
 ) -> Scanned:
-    """Up to so many messages that match. Raises QueueError, AccessDenied."""
+    """Up to `limit` messages that match. Raises QueueError, AccessDenied."""
     scan = _scan(context, asked, given, state)
     return await scan.run(read_token(given.token, state), limit)
 

@@ -66,7 +66,7 @@ async def list_parts(context: OperatorContext, asked: Asked) -> ShownParts:
 
 
 async def split_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
-    """Add parts to a queue, until so many take messages; a FIFO queue gets all new ones."""
+    """Add parts to a queue, up to the given number; a FIFO queue gets all new ones."""
     asked.noted["parts"] = given.parts
     queue = asked.queue(asked.parts[0])
     count = given.parts - _open(queue)
@@ -100,8 +100,8 @@ async def _new_parts(
 
 
 async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
-    """Let parts of a queue take no messages any more, until so many do. The others get theirs. All
-    of a FIFO queue make room for new ones, which get what they have."""
+    """Let parts of a queue take no more messages, down to the given number; the others get theirs.
+    All of a FIFO queue make room for new ones, which get what they have."""
     asked.noted["parts"] = given.parts
     queue = asked.queue(asked.parts[0])
     count = _open(queue) - given.parts

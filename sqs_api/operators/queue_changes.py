@@ -114,7 +114,7 @@ class ChangedQueue(TypedDict):
 async def create_queue(context: OperatorContext, asked: Asked, given: NewQueue) -> MadeQueue:
     """Make a queue, and its dead-letter queue if it names a new one.
 
-    Raises QueueNameExists, also for an equal queue: whoever makes one by hand wants a new one. If
+    Raises QueueNameExists, also for an equal queue: a person who makes one wants a new one. If
     the queue is refused after its dead-letter queue was made, the same request goes on from there.
     """
     asked.noted |= {"name": given.name, "attributes": given.attributes, "tags": given.tags}

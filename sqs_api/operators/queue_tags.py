@@ -16,7 +16,7 @@ from visibility.contract.model import QueueDefinition
 _KEYS_MAX = 50
 _VALUES_MAX = 20
 _PAUSE_QUEUES = 500
-"""After so many other requests come first: what a user may see takes 10 us for each queue."""
+"""Queues after which other requests come first: each takes 10 us to find what a user may see."""
 
 
 def tags_of(asked: Asked, queue: QueueDefinition) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""ScanTurns: few scans at once, whoever asks for them and in however many tabs.
+"""ScanTurns: few scans at once, from all users and all their tabs together.
 
 A scan of a queue, be it a search, a count or a plan, asks a shard for pages for up to a second, and
 is asked for again until it is through. Those beyond the bounds wait a while, in order.
@@ -27,7 +27,7 @@ WAIT_S = 5.0
 WAIT_ON_S = 30.0
 """The same of one that goes on: a delete of all that match should not end in the middle."""
 WAITING_MAX = 100
-"""Scans that begin are refused if so many wait; those that go on, if twice as many."""
+"""Waiting scans from which on new ones are refused; those that go on, from twice as many on."""
 OF_USER_WAITING_MAX = 10
 """The same of one user."""
 

@@ -3,8 +3,8 @@
     {"type": "redrive.waits" | "redrive.stopped" | "redrive.failed", ..., "data": {..., "id",
      "started_by", "reason", "undoes", "moved", "to_move", "came_back", "stayed", "failure"}}
 
-A redrive `waits` once its canary has moved, and `stopped` when so many messages came back as its
-limit says. One that someone paused or cancelled is not announced: who did that knows.
+A redrive `waits` once its canary has moved, and `stopped` when as many messages came back as
+its limit says. One that someone paused or cancelled is not announced: who did that knows.
 
 Announcements are remembered in memory only: after a restart, or on a new leader of the queue's
 shard, a redrive that waits or stopped is announced once more, and so is one that failed in the last

@@ -37,7 +37,7 @@ _UNEVEN = 0.3
 """From this difference on a busy worker gives connections away; more than `_EQUAL`, so that none
 goes to and fro."""
 _PART = 8
-"""One of so many connections moves in a second: the loads of the next second show the effect."""
+"""One in eight connections moves in a second: the loads of the next second show the effect."""
 
 
 class Load(msgspec.Struct, array_like=True, frozen=True):
@@ -93,7 +93,7 @@ class ConnectionPlaces(Places):
         self._may_take: dict[str, int] = {}
         """Connections that may move to a worker in this second since its queues are there."""
         self._relieved_by, self._to_give = "", 0
-        """The worker that gets so many others in this second."""
+        """The worker that gets connections in this second, and their number."""
 
     def heard(self, worker: str, message: bytes) -> None:
         """Note the load of another worker."""

@@ -17,7 +17,7 @@ _MEMORY_MIN = 8 << 20
 
 
 def shares(settings: Settings, workers: int) -> dict[str, object]:
-    """Their number, and the settings that are divided over so many workers."""
+    """The number of workers, and the settings that are divided over them."""
     return {
         "workers": str(workers),
         "connections_max": max(1, settings.connections_max // workers),
@@ -27,7 +27,7 @@ def shares(settings: Settings, workers: int) -> dict[str, object]:
 
 
 def settings_of_each(settings: Settings, workers: int) -> Settings:
-    """The settings of each of so many workers. What is declared is made by the supervisor."""
+    """The settings of each of the workers. What is declared is made by the supervisor."""
     return settings.model_copy(
         update={
             **shares(settings, workers),

@@ -27,7 +27,7 @@ _STEADY_S = 5.0
 """A worker that lived as long is replaced at once; others after a pause that grows."""
 _PAUSE_S, _PAUSE_MAX_S = 0.2, 5.0
 _LOOK_S, _SILENT_LOOKS = 5.0, 6
-"""A worker that has not answered in so many looks, one after the other, is ended."""
+"""A worker that does not answer at six looks in a row is ended."""
 _STARTING_LOOKS = 60
 """The same for one that starts: it reads its code and all queues in one go each."""
 

@@ -39,7 +39,7 @@ def folder_of(data: Path, number: int) -> Path:
 
 
 def settings_of_worker(settings: Settings, number: int, workers: int) -> Settings:
-    """The settings of one of so many workers of a member of a cluster. The first one makes what is
+    """The settings of one of the workers of a member of a cluster. The first one makes what is
     declared."""
     own = shares(settings, workers)
     if number:

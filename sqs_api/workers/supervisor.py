@@ -93,7 +93,7 @@ async def listen(settings: Settings, workers: int) -> Listening:
 async def shared(
     host: str, port: int, count: int, open_sockets: Callable[..., Awaitable[list[socket.socket]]]
 ) -> list[list[socket.socket]]:
-    """Sockets of one port for so many workers, by worker one for each address. `open_sockets` is
+    """Sockets of one port for `count` workers, by worker one for each address. `open_sockets` is
     `listening_on` or `bound_to`. Raises OSError, with nothing left open."""
     if port:  # sockets that share a port would share it with another service, too
         for alone in await listening_on(host, port):

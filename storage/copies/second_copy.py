@@ -97,7 +97,7 @@ def open_with_copy(file: Path, prepare: Callable[[sqlite3.Connection], None]) ->
 def repair(file: Path) -> None:
     """Rewrite a database from its second copy if it is damaged, missing or behind. Raises
     sqlite3.Error."""
-    # The copy first: whoever writes meanwhile, the database is then never behind.
+    # The copy first: if another process writes meanwhile, the database is never behind.
     copy = look(copy_of(file), check_copy)
     first = look(file, check_database)
     if first.reason == copy.reason == _NONE:

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, RowStore, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions
@@ -126,6 +128,7 @@ class DurableStore(FlushedRows):
         is_long = self._log is not None and self._log.live_bytes >= options.flush_bytes
         return is_long or self.unflushed_rows >= options.flush_rows
 
+    @override
     def _release(self, reached: Position | None) -> None:
         if self._log is not None and reached is not None:
             self._log.release(reached.index)

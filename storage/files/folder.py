@@ -122,7 +122,7 @@ def write_format(folder: Path, shards: Mapping[str, str]) -> None:
 
 
 def add_shards(folder: Path, shards: int) -> dict[int, Path]:
-    """Give the folder so many shards at least, the new ones empty, while nothing else uses it.
+    """Give the folder at least this many shards, new ones empty, while nothing else uses it.
     Returns each shard's folder. Raises FolderRefused."""
     found = _read(folder)
     missing = [number for number in range(shards) if number not in found]

@@ -172,6 +172,7 @@ class SystemDisk(Disk):
     def prepare(self, work: Work, done: Done) -> None:
         self._preparations.put(work, done)
 
+    @override
     def stop(self) -> None:
         """End the threads after their queued work, which must be the last; does not wait."""
         self._syncs.stop()

@@ -39,7 +39,7 @@ class Segment:
     name: str
     handle: int
     size: int
-    """Invariant: at least HEADER_BYTES, and so many bytes are on the disk, once it is prepared."""
+    """Invariant: at least HEADER_BYTES, and all of it is on the disk once it is prepared."""
     is_written: bool = False
     """True if it held Entries: then it need not be written with zeros."""
     first: int = 0
@@ -261,8 +261,8 @@ class SegmentsInUse:
         """Bytes of Entries in segments before the last one."""
 
     def begin_next(self, last: int, used: int) -> Segment:
-        """Go over to the next segment; the present one ends with the Entry `last`, and has so many
-        bytes of them. Raises OSError."""
+        """Go over to the next segment; the present one ends with the Entry `last`, and has `used`
+        bytes of Entries. Raises OSError."""
         segment, ended = self._spares.take(), self.all[-1]
         ended.last, ended.used = last, used
         self.older_bytes += used

@@ -86,8 +86,8 @@ def limits_of(own_tags: Mapping[str, str], parts: int) -> tuple[int, int] | None
 
 
 def parts_without_room(own_tags: Mapping[str, str], parts: int, message_size: int) -> str | None:
-    """The reason why so many parts of a queue with these tags are too many: each must have room for
-    a message, and this is the largest. None if they are not."""
+    """The reason why that is too many parts for a queue with these tags: each must have room for a
+    message of the largest size. None if they are not."""
     limits = limits_of(own_tags, parts)
     if limits is None or parts <= 1:
         return None

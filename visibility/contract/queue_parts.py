@@ -9,8 +9,8 @@ A part that closes names its heir, an open part that gets what it has. So a mess
 from heir to heir, and a receipt handle, which names the part that issued it, is followed on it.
 
 A part issues message sequences from `number << PART_BITS` on, so a receipt handle names its part.
-Numbers are multiples of PART_STEP: a restored copy skips sequences, and so many restores stay
-within a part's numbers.
+Numbers are multiples of PART_STEP: a restored copy skips sequences, and even after many restores
+they are within a part's numbers.
 """
 
 from __future__ import annotations

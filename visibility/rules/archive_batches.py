@@ -57,7 +57,7 @@ class AcknowledgeArchive(Operation, frozen=True):
 
 @cache
 def the_shard(number: int) -> QueueDefinition:
-    """Takes the place of the queue in requests about a shard's archive."""
+    """Takes the place of the queue in requests to a shard itself."""
     settings = QueueSettings(0, 0, 0, 0, 0, False, None)
     return QueueDefinition(THE_SHARD, "", "", "", 0, number, 0, 0, b"", {}, {}, settings)
 
@@ -73,7 +73,7 @@ def takes_deleted(shard: ShardState, settings: QueueSettings) -> bool:
 
 
 def has_room(shard: ShardState, definition: QueueDefinition, size: int) -> bool:
-    """True if the archive has room for so many bytes of the queue's messages."""
+    """True if the archive has room for messages of the queue of this size, in bytes."""
     return shard.archive.has_room(size, definition.account, shard.definitions.accounts)
 
 
@@ -218,6 +218,7 @@ class MessagesHandedOver(Event, frozen=True):
         turn.changed[THE_SHARD] = None
 
     @property
+    @override
     def weight(self) -> int:
         """The KiB that are written once more."""
         return self.size >> 10
@@ -232,6 +233,7 @@ class MessagesDiscarded(Event, frozen=True, gc=False):
     def apply(self, shard: ShardState) -> None:
         shard.archive.discarded += self.messages
 
+    @override
     def record(self, changes: Changes) -> None:
         """Only the shard's own row changes."""
 

@@ -429,6 +429,7 @@ class ArrivalsAnswered(Event, frozen=True):
 
     answers: list[tuple[bytes, int, str]]
 
+    @override
     def apply(self, shard: ShardState) -> None:
         """Memory knows nothing of what was answered or forgotten."""
 
@@ -444,6 +445,7 @@ class ArrivalsForgotten(Event, frozen=True):
 
     floors: list[tuple[bytes, int, int]]
 
+    @override
     def apply(self, shard: ShardState) -> None:
         """Memory knows nothing of what was refused or forgotten."""
 

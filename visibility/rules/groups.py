@@ -195,6 +195,7 @@ class FifoBook(GroupBook):
         """Each message has a group."""
         return group
 
+    @override
     def _order_of_arrival(self, group: bytes, sequence: int) -> int:
         held = self.in_flight_by_group(group)
         if held and min(held) < sequence:

@@ -384,6 +384,7 @@ class QueueContinued(Event, frozen=True):
         for task in self.tasks:
             changes.put(row_key(self.successor_id, MOVE_TASK, task.number), encode_row(task))
 
+    @override
     def tell(self, turn: Effects) -> None:
         """Move the long polls of the purged queue to its successor."""
         turn.changed[self.successor_id] = None
@@ -405,6 +406,7 @@ class QueueDropped(Event, frozen=True, gc=False):
     def record(self, changes: Changes) -> None:
         changes.delete_range(*queue_range(self.queue_id))
 
+    @override
     def tell(self, turn: Effects) -> None:
         """End the queue's long polls; its own row is gone, and that of its heir changes."""
         del turn.changed[self.queue_id]

@@ -184,6 +184,7 @@ class MessagesDeleted(Event, frozen=True):
     def record(self, changes: Changes) -> None:
         remove(changes, self.queue_id, self.leases)
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
         """The queue, if it was full of messages in flight and has room again."""
         return _room_again(shard, self.queue_id, len(self.leases))
@@ -216,6 +217,7 @@ class MessagesExpired(Event, frozen=True):
     def record(self, changes: Changes) -> None:
         remove(changes, self.queue_id, self.leases)
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
         """The queue, if it was full of messages in flight and has room again."""
         return _room_again(shard, self.queue_id, len(self.leases))
@@ -341,11 +343,13 @@ class MessagesMoved(Event, frozen=True):
         for move in self.moves:
             turn.changed[move.target_queue_id] = None
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
         """The queues of the new places."""
         return [move.target_queue_id for move in self.moves]
 
     @property
+    @override
     def weight(self) -> int:
         """The number of messages, and that of the KiB that are written anew."""
         resealed = sum(move.message.size for move in self.moves if move.resealed)

@@ -107,7 +107,7 @@ def watched(shard: ShardState, queue: QueueState, task: MoveTask) -> MoveTask:
 
 
 def stopped(before: MoveTask, after: MoveTask) -> MoveTask:
-    """The task, paused if so many more messages came back that it stops."""
+    """The task, paused if the messages that came back reached its limit once more."""
     limit = after.pace.stop_after
     if limit and after.returned // limit > before.returned // limit:
         return msgspec.structs.replace(after, paused=CAME_BACK)

@@ -397,12 +397,14 @@ class MoveTaskChanged(Event, frozen=True):
         if self.forgotten:
             changes.delete(row_key(self.queue_id, MOVE_TASK, self.forgotten))
 
+    @override
     def tell(self, turn: Effects) -> None:
         """Log the end of a task: ListMessageMoveTasks has no field for messages that stayed."""
         if not self.task.is_active and not self.task.place:
             turn.notices.append(_end_notice(self.task))
 
     @property
+    @override
     def weight(self) -> int:
         """The cost of a comparison with the task's filter, or of its edit."""
         return _FILTERED_AS if self.task.opens else 0

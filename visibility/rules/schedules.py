@@ -114,7 +114,7 @@ def _delayed(
 def account_has_room(shard: ShardState, account: str, now_ms: int) -> bool:
     """True if a queue of this account takes one more scheduled message.
 
-    As in the archive, the first half of the room is for whoever comes first, and of the second half
+    As in the archive, the first half of the room goes to the first that come; of the second half
     each account has the same share. An account without others has all.
     """
     accounts = shard.definitions.accounts

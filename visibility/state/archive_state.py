@@ -47,9 +47,9 @@ class ArchiveState(msgspec.Struct):
         return self.open_size + self.sealed_size
 
     def has_room(self, size: int, account: str, accounts: int) -> bool:
-        """True if so many bytes more of this account may wait, one of so many.
+        """True if messages of this size may wait, of an account that is one of `accounts`.
 
-        The first half of the room is for whoever comes first. Of the second half each account has
+        The first half of the room goes to the first that come. Of the second half each account has
         the same share, which no other one can use up.
         """
         if self.size + size > self.size_max:

@@ -24,7 +24,7 @@ class Room(Protocol):
     messages."""
 
     def has(self, size: int, messages: int) -> bool:
-        """True if an answer with so many messages, of this size together, has room."""
+        """True if an answer has room that has this many messages, of this size together."""
 
     def take(self, size: int) -> None:
         """Take the room for the answer, which is given back after the answer."""
@@ -45,7 +45,7 @@ class Ticket(msgspec.Struct):
     age_ms: int = 0
     """Time since the first try if that may have been decided: this is a retry. Else 0."""
     if_first: QueueError | None = None
-    """The answer to a retry whose first try was not decided, such as that space is short; None to
+    """The answer to a retry whose first try was not decided, as when space is short; None to
     decide it."""
     is_cancelled: bool = False
     """True once the client hung up: it then does not start to wait."""

@@ -7,13 +7,9 @@ import asyncio
 import pytest
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable
-from cluster.members.shard_keys import ShardLeadership
-from cluster.replication.leadership import Leadership, Renewal, Seen, TermRecord
+from cluster.replication.leadership import Renewal, Seen, TermRecord
 from cluster.tests.coordinations import Hosts
 from cluster.tests.members.member_hosts import LOG_ID, VOTERS, Candidate, gone
-
-IMPLEMENTATION: type[Leadership] = ShardLeadership
-"""Checked by the type checker."""
 
 
 async def test_the_key_and_the_term_record_are_written_together(hosts: Hosts) -> None:

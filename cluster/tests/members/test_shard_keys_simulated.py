@@ -13,16 +13,12 @@ from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_messages import TXN
 from cluster.coordination.etcd_wire import Reply
 from cluster.members.leader_view import LeaderView
-from cluster.peers.readiness import Leaders
 from cluster.replication.leadership import Renewal
 from cluster.tests.coordinations import Hosts
 from cluster.tests.members.member_hosts import TTL_S, Candidate, gone, told
 from cluster.tests.simulated_etcd import SWEEP_S, SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire
 from cluster.tests.virtual_time import LoopClock, virtual
-
-VIEW: type[Leaders] = LeaderView
-"""Checked by the type checker."""
 
 
 class Wire(SimulatedWire):

@@ -34,8 +34,6 @@ class Extra(StrEnum):
 
 
 VISIBILITY_S = 5
-_PURGED = 1_000
-"""Added to a queue's id by a purge."""
 
 PLAIN, FAIR, RESCUED = "plain", "fair", "rescued"
 FAILING, LETTERS = "failing", "letters"
