@@ -164,6 +164,8 @@ CASES = (
          queue=(forbid(action="sqs:*"),)),
     Case("another root cannot", AWAY_ROOT, FORBIDDEN, "sqs:DeleteQueue",
          queue=(forbid(action="sqs:*"),)),
+    Case("nor can a user of the account", ANN, FORBIDDEN, "sqs:SetQueueAttributes",
+         identity=(allow("*"),), queue=(forbid(action="sqs:*"),)),
     Case("a denied account denies its users", ANN, FORBIDDEN, identity=(allow(),),
          queue=(forbid({AWS: HOME}),)),
     Case("a deny for others does not matter", ANN, YES, identity=(allow(),),
@@ -172,6 +174,8 @@ CASES = (
     # -- NotPrincipal ------------------------------------------------------------------------------
     Case("NotPrincipal spares who is listed with its account", ANN, YES,
          identity=(allow(),), queue=(_all_but(ANN.arn, HOME),)),
+    Case("and the root with its account alone", AWAY_ROOT, GIVEN,
+         queue=(grant(), _all_but(AWAY))),
     Case("not who is listed without it", ANN, FORBIDDEN, identity=(allow(),),
          queue=(_all_but(ANN.arn),)),
     Case("nor others", AWAY_ROOT, FORBIDDEN, queue=(grant(), _all_but(HOME))),
