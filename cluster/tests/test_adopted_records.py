@@ -102,6 +102,22 @@ async def test_the_watch_knows_better_once_it_got_as_far() -> None:
 
 
 @virtual
+async def test_the_watch_knows_better_once_it_tells_of_the_queue() -> None:
+    two = await Two().open()
+    queue = await two.host.create_queue(NAME, {}, {})
+    two.way.is_away = True
+    await two.host.set_attributes(queue, {"DelaySeconds": "7"})
+    before = two.host.queue(*NAME)
+    await two.host.set_attributes(before, {"DelaySeconds": "8"})
+    two.told()
+
+    two.way.back(one_by_one=1)
+
+    assert two.gateway.queue(*NAME) == before
+    assert not len(two.gateway.adopted)
+
+
+@virtual
 async def test_a_deleted_queue_and_one_made_anew_under_its_name() -> None:
     two = await Two().open()
     queue = await two.host.create_queue(NAME, {}, {})
@@ -150,8 +166,9 @@ async def test_a_host_that_is_behind_is_not_believed() -> None:
     assert two.gateway.queue(*NAME) == moved
 
     two.way.is_away = True
+    again = await two.moved(moved, 0)
     between = two.host.revision, two.host.records_of([NAME])
-    later = await two.moved(moved, 0)
+    later = await two.moved(again, 1)
     assert two.told()
     assert not two.gateway.adopt(*between), "nor against what another host said"
     assert two.gateway.queue(*NAME) == later
@@ -163,11 +180,13 @@ async def test_a_record_that_an_older_etcd_does_not_have_goes_with_its_restore()
     queue = await two.host.create_queue(NAME, {}, {})
     revision = two.gateway.revision
     two.way.is_away = True
-    await two.moved(queue, 1)
+    moved = await two.moved(queue, 1)
+    two.told()
+    await two.moved(moved, 0)
     await two.host.create_queue(owner("lost"), {}, {})
     two.told("q", "lost")
 
-    two.way.restored(Change(revision + 100, {}, {"queues/x/y/z": 1}))  # as of before the move
+    two.way.restored(Change(revision + 1, {}, {"queues/x/y/z": 1}))  # as of before the move
 
     assert two.gateway.queue(*NAME) == queue
     assert two.gateway.find(owner("lost")) is None
@@ -185,6 +204,14 @@ async def test_a_later_version_counts_where_an_older_etcd_counts_anew() -> None:
     moved = await two.moved(queue, 1)
     records = two.host.records_of([NAME])
 
+    await two.host.delete_queue(moved)
+    anew = await two.host.create_queue(NAME, {}, {})
+    while anew.version <= moved.version:
+        await two.host.set_attributes(anew, {"DelaySeconds": str(anew.version)})
+        anew = two.host.queue(*NAME)
+    other = two.host.records_of([NAME])
+
+    assert not two.gateway.adopt(two.gateway.revision - 1, other), "of another queue"
     assert two.gateway.adopt(two.gateway.revision - 1, records)
     assert two.gateway.queue(*NAME) == moved
     assert not two.gateway.adopt(two.gateway.revision - 1, {NAME: None})

@@ -107,6 +107,52 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
     await deliveries.stop()
 
 
+@virtual
+async def test_a_backup_begins_when_nothing_is_on_its_way_and_all_is_committed() -> None:
+    """Rule 31."""
+    asked: list[object] = []
+    is_cleared, is_copied = asyncio.Event(), asyncio.Event()
+
+    class Slow(_Leads):
+        async def ask_here(self, request: Request) -> Answer:
+            asked.append(request.operation)
+            if isinstance(request.operation, ClearOutbox):
+                return await is_cleared.wait() and None
+            is_left = request.operation == ReadOutbox(1) and not is_cleared.is_set()
+            return OutboxPage([ARRIVAL] if is_left else [], [])
+
+        async def ask(self, request: Request, age_ms: int = 0) -> Answer:
+            return Accepted([(ARRIVAL.origin, ARRIVAL.number, "")])
+
+    shards = await _two_shards()
+    deliveries = Deliveries(Slow(shards), CountingEntropy())
+
+    async def backup() -> None:
+        async with deliveries.paused():
+            asked.append(ReadOutbox(-1))
+            await is_copied.wait()
+
+    deliveries.wake(0, News.LEADS)
+    await pass_time(1)
+    copying = asyncio.create_task(backup())
+    await pass_time(1)
+    assert isinstance(asked[-1], ClearOutbox)
+    assert not any(state_of(shard).prepares for shard in shards)
+
+    is_cleared.set()
+    await pass_time(1)
+    deliveries.wake(0, News.LEADS)
+    await pass_time(1)
+    assert asked[-3:] == [ReadOutbox(0), ReadOutbox(1), ReadOutbox(-1)]
+
+    is_copied.set()
+    await pass_time(1)
+    assert len(asked) > asked.index(ReadOutbox(-1)) + 1
+    assert all(state_of(shard).prepares for shard in shards)
+    await copying
+    await deliveries.stop()
+
+
 class _OneWaits(_Leads):
     """In shard 0 one message for shard 1 waits in its place; others go to it meanwhile."""
 

@@ -16,6 +16,7 @@ from visibility.contract.errors import Departing, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, PartReading, Prepared, Transacted
 from visibility.contract.queue_parts import GonePart, Part, PartState
+from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import DEPARTURE, LEASE, queue_key, row_key
@@ -286,10 +287,31 @@ def test_a_retry_finds_its_answer_where_it_was_decided_before_a_queue_moved() ->
 def test_a_retry_goes_on_with_what_its_first_try_prepared() -> None:
     world = _World()
     world.only_prepared()
+    assert not world.pair.read(0).arrivals, "the other shard is asked later"
     assert not world.transact().reasons
     world.settle()
     assert world.counters(world.orders).stored == 1
     assert world.counters(world.made).stored == 1
+
+
+def test_a_decision_answers_for_each_name_once() -> None:
+    """Two other shards prepared deletes; what one of them heard the answer of is over."""
+    world = _World()
+    one, two = b"1" * 16, b"2" * 16
+    delete = TransactedEntry(world.bills.queue_id, world.bills.version)
+
+    def decide(*prepared_as: tuple[bytes, int]) -> QueueError | None:
+        operation = TransactMessages([delete], *TOKEN, list(prepared_as))
+        request = prepared.prepared(the_shard(1), operation, [world.bill])
+        return world.pair.shards[1].submit(request).refusal
+
+    world.pair.accept([], [(one, 8)])
+    assert isinstance(decide((one, 7), (two, 7)), Departing)
+    assert decide((one, 8), (two, 7)) is None
+
+    nothing = StoredMessage("", 0, 0, b"")
+    asked = [Arrival(name, 7 + (name == one), 0, "", nothing, asks=True) for name in (one, two)]
+    assert [reason for _, _, reason in world.pair.accept(asked)] == ["", ""]
 
 
 def test_a_decision_after_the_shard_was_asked_is_none() -> None:

@@ -108,6 +108,19 @@ async def test_a_step_with_a_bug_costs_nothing_else(monkeypatch: pytest.MonkeyPa
     assert bad > tried, "it is tried again"
 
 
+def test_a_fifo_message_waits_behind_delayed_ones_though_the_delay_was_removed() -> None:
+    """The sender is told of the change before the queue's shard is."""
+    delayed = prepared.queue_named("q.fifo", 1, DelaySeconds="60")
+    driver = Driver(KnownQueues(delayed))
+    driver.submit(prepared.send(delayed, "a", group="g"))
+    changed = driver.queues.define(prepared.queue_named("q.fifo", 1, DelaySeconds="0"))
+    driver.submit(prepared.send(changed, "b", group="g"))
+
+    assert not driver.submit(prepared.receive(changed, 10)).bodies
+    driver.pass_time(60_000)
+    assert driver.submit(prepared.receive(changed, 10, timeout_s=0)).bodies == ["a", "b"]
+
+
 def test_many_due_queues_are_spread_over_several_turns() -> None:
     count = 2 * PULSES_MAX + PULSES_MAX // 2
     queues = [prepared.queue_named(f"q{number}", number) for number in range(1, count + 1)]

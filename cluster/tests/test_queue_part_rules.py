@@ -335,6 +335,27 @@ def test_a_part_is_drained_once_it_has_nothing() -> None:
     assert isinstance(driver.submit(prepared.send(part, "n")).refusal, Moved)
 
 
+def test_a_part_is_not_drained_before_its_dead_letters_have_arrived() -> None:
+    letters = msgspec.structs.replace(prepared.queue_named("dead", 9), shard=1)
+    settings = prepared.queue_named(
+        "q", 1, dead_letters_to=letters, max_receive_count=1, VisibilityTimeout="0"
+    ).settings
+    part, closed = (
+        msgspec.structs.replace(parts_of(state), settings=settings)
+        for state in (PartState.OPEN, PartState.DRAINING)
+    )
+    known = KnownQueues(part, letters)
+    driver = Driver(known)
+    driver.submit(prepared.send(part, "m"))
+    for _ in range(2):
+        driver.submit(prepared.receive(part, dead_letter_queue=letters))
+    known.define(closed)
+
+    reading = check(driver, closed)
+    assert reading.waits_for == "1 messages on their way to other shards"
+    assert not reading.drained_version
+
+
 def test_an_open_part_is_not_closed_by_a_look() -> None:
     part = parts_of()
     driver = Driver(KnownQueues(part))

@@ -54,6 +54,27 @@ async def test_a_session_ends_with_a_temporary_key(place: Place) -> None:
     assert is_over(store, token)
 
 
+async def test_a_user_made_anew_has_no_session_of_the_one_before(place: Place) -> None:
+    store = await place.identities()
+    ann = await store.add_user(ACCOUNT, "ann", {})
+    token = await begin(place, store, None, "ann")
+    assert not is_over(store, token)
+    await store.remove_user(ann)
+    await store.add_user(ACCOUNT, "ann", {})
+
+    assert is_over(store, token)
+
+
+async def test_sessions_are_those_of_one_account(place: Place) -> None:
+    store = await place.identities()
+    token = await begin(place, store, (await store.add_key(ACCOUNT)).access_key_id)
+
+    assert not store.sessions.of("2" * 12, None)
+    assert await store.sessions.end("2" * 12, None, None) == 0
+    assert not is_over(store, token)
+    assert len(store.sessions.of(ACCOUNT, None)) == 1
+
+
 async def test_a_replaced_key_keeps_its_sessions_until_it_ends(place: Place) -> None:
     store = await place.identities()
     key = await store.add_key(ACCOUNT)

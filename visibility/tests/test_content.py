@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from visibility.content.content import (
     Delivery,
@@ -177,12 +178,30 @@ def test_a_batch_one_byte_too_long_is_refused_with_its_exact_total(last: str) ->
 
 
 def test_a_batch_of_exactly_the_limit_is_accepted() -> None:
+    for queue, group in ((STANDARD, None), (FIFO_BY_CONTENT, "g")):
+        entries = [
+            SendMessageBatchRequestEntry("a", "x" * (LIMIT - 1), message_group_id=group),
+            SendMessageBatchRequestEntry("b", "x", message_group_id=group),
+        ]
+
+        assert len(contents_of(SendMessageBatch(URL, entries), queue, "AIDA", None)) == 2
+
+
+def test_an_entry_that_is_refused_counts_for_the_size_of_its_batch() -> None:
     entries = [
-        SendMessageBatchRequestEntry("a", "x" * (LIMIT - 1)),
-        SendMessageBatchRequestEntry("b", "x"),
+        SendMessageBatchRequestEntry("a", "x" * (LIMIT - 5), None, {"k": text("")}),
+        SendMessageBatchRequestEntry("b", "\x00" * 5),
     ]
 
-    assert len(contents_of(SendMessageBatch(URL, entries), STANDARD, "AIDA", None)) == 2
+    with pytest.raises(errors.BatchRequestTooLong, match=f"You have sent {LIMIT + 7} bytes"):
+        contents_of(SendMessageBatch(URL, entries), STANDARD, "AIDA", None)
+
+
+def test_a_delay_out_of_range_refuses_its_entry_in_a_batch_without_others() -> None:
+    for delay_s in (-1, 901):
+        batch = SendMessageBatch(URL, [SendMessageBatchRequestEntry("a", "x", delay_s)])
+        (refusal,) = contents_of(batch, STANDARD, "AIDA", None)
+        assert isinstance(refusal, errors.InvalidParameterValue)
 
 
 # -- characters ------------------------------------------------------------------------------------
@@ -347,6 +366,11 @@ def test_lists_and_an_eleventh_attribute_are_refused() -> None:
         errors.UnsupportedOperation,
     )
     assert "[11]" in refusal_of(SendMessage(URL, "b", message_attributes=eleven)).message
+    del eleven["k0"]
+    eleven["k1"] = text("1", "Number." + "x" * 249)  # the longest type
+    assert sent(SendMessage(URL, "b", message_attributes=eleven))
+    by_python = SendMessage(URL, "b", message_attributes=eleven, message_group_id="g")
+    assert sent(by_python, FIFO_BY_CONTENT)
 
 
 def test_only_a_trace_header_of_type_string_is_a_system_attribute() -> None:
@@ -407,6 +431,24 @@ def test_a_malformed_deduplication_id_is_refused_on_fifo_and_any_on_standard(val
         "Value x for parameter MessageDeduplicationId is invalid. "
         "Reason: The request include parameter that is not valid for this queue type."
     )
+
+
+def test_the_scope_of_deduplication_is_the_queue_or_the_group() -> None:
+    grouped = replace(FIFO, deduplication_scope="messageGroup")
+    for queue, ids in ((FIFO, 1), (grouped, 2)):
+        contents = [
+            sent(SendMessage(URL, "b", None, None, None, "d", group), queue)
+            for group in ("g", "h", "g")
+        ]
+        assert len({content.deduplication for content in contents}) == ids
+
+
+def test_a_parameter_of_the_other_type_has_its_reason_alone_in_a_batch() -> None:
+    entry = SendMessageBatchRequestEntry("1", "b", message_deduplication_id="d")
+    (refusal,) = contents_of(SendMessageBatch(URL, [entry]), STANDARD, "AIDA", None)
+
+    assert isinstance(refusal, errors.InvalidParameterValue)
+    assert refusal.message == "The request include parameter that is not valid for this queue type"
 
 
 def test_a_missing_group_has_another_code_in_a_batch() -> None:

@@ -392,7 +392,7 @@ def test_all_three_batches_keep_the_rules_of_batches(kind: str) -> None:
 
     for bad in ("", "x" * 81, "a:b", "a\n", "é"):
         with pytest.raises(errors.InvalidBatchEntryId):
-            check(batch_of(kind, ["ok", bad]))
+            check(batch_of(kind, ["ok", "ok", bad]))
 
     with pytest.raises(errors.BatchEntryIdsNotDistinct, match=r"^Id a repeated\.$"):
         check(batch_of(kind, ["a", "b", "a", "b"]))

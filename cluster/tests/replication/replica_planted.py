@@ -222,7 +222,7 @@ PLANTS: tuple[tuple[Plant, Shape | Story], ...] = (
     (answer_without_confirmation, Shape(often=("isolate",))),
     (
         answer_without_confirmation,
-        stories.test_a_deposed_leader_does_not_answer_after_it_was_stopped,
+        partial(stories.test_a_deposed_leader_does_not_answer_after_it_was_stopped, False),
     ),
     (adopt_the_longest_log, stories.test_a_longer_log_of_an_older_term_is_not_adopted),
     (
