@@ -24,7 +24,8 @@ class Heard(NamedTuple):
     missing: list[str]
     """Names of the others."""
     late: tuple[str, ...] = ()
-    """Those of them that are connected: they may answer if they are asked once more."""
+    """Those of them that are connected and said nothing, not even that they do not know the
+    question: they may answer if they are asked once more."""
 
 
 class EveryHost:
@@ -66,4 +67,5 @@ class EveryHost:
         answers = await self._questions.ask_all(asked, question, wait_s)
         parts = [each.body for each in answers.values() if each is not None and each.status == _OK]
         missing = [host for host, each in answers.items() if each is None or each.status != _OK]
-        return Heard(parts, missing, tuple(filter(self._questions.is_connected, missing)))
+        silent = [host for host in missing if answers[host] is None]
+        return Heard(parts, missing, tuple(filter(self._questions.is_connected, silent)))

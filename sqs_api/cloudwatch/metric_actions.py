@@ -197,13 +197,11 @@ def _place(token: str | None, size: int) -> int:
 
 # -- GetMetricStatistics ---------------------------------------------------------------------------
 
-_LATE = MonitoringRefusal(
-    "InternalServiceError",
-    "A host did not answer in time: try again.",
-    "InternalServiceFault",
-    500,
-)
-"""The answer cannot say that it is not complete, as GetMetricData does; SDKs ask again."""
+
+def _late() -> MonitoringRefusal:
+    """The answer cannot say that it is not complete, as GetMetricData does; SDKs ask again."""
+    text = "A host did not answer in time: try again."
+    return MonitoringRefusal("InternalServiceError", text, "InternalServiceFault", 500)
 
 
 async def get_metric_statistics(request: GetMetricStatistics, reader: Reader) -> Members:
@@ -236,7 +234,7 @@ async def get_metric_statistics(request: GetMetricStatistics, reader: Reader) ->
     if wanted is not None:
         found = await reader.datapoints([wanted])
         if found.is_late:
-            raise _LATE
+            raise _late()
         datapoints = found.datapoints[wanted]
     return {
         "Label": request.metric_name,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import pytest_asyncio
@@ -239,9 +241,11 @@ async def test_a_bug_is_answered_500_and_logged(
 async def test_statistics_fail_rather_than_leave_out_a_late_host(
     opened: Served, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
 ) -> None:
-    """One that is away is left out."""
+    """One that is away is left out. What was read for a refused call is not kept."""
+    readers: list[ref[object]] = []
 
-    async def found(_: object, wanted: Iterable[Wanted]) -> Found:
+    async def found(reader: object, wanted: Iterable[Wanted]) -> Found:
+        readers.append(ref(reader))
         return Found({each: {} for each in wanted}, is_complete=False, is_late=is_late)
 
     monkeypatch.setattr("sqs_api.cloudwatch.monitoring.HistoryReader.datapoints", found)
@@ -262,6 +266,8 @@ async def test_statistics_fail_rather_than_leave_out_a_late_host(
     error = answer.headers.get("x-amzn-query-error")
     expected = (500, "InternalServiceError;Receiver") if is_late else (200, None)
     assert (answer.status, error) == expected
+    gc.collect()
+    assert [reader() for reader in readers] == [None]
 
 
 async def test_results_go_on_in_pages(opened: Served) -> None:
