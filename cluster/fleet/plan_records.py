@@ -3,7 +3,7 @@ a fleet of several clusters read them, each ten seconds, and all that show or ch
 
 planner        the host that plans, bound to its lease, see `planner_key.py`
 mode           the mode; without it, shadow
-paused-from    the mode before the last pause, which its end brings back
+paused-from    the mode before the pause that was written with it, which its end brings back
 load/HOST      a host's report, bound to its lease, see `load_records.py`
 peaks          the peaks that the next planner has to know, see `peaks.py`
 changes/ID     a change that was made, in the transaction that made it; kept for an hour, and as
@@ -125,8 +125,8 @@ class PlanRecords:
 
 def seen_in(records: Iterable[Record]) -> Seen:
     """All that these records say; those that cannot be read are named, and say nothing."""
-    mode, paused_from, revision = Mode.SHADOW, Mode.SHADOW, 0
-    holder, peaks = None, None
+    mode, revision, holder, peaks = Mode.SHADOW, 0, None, None
+    paused_from, paused_revision = Mode.SHADOW, 0
     made: list[MadeChange] = []
     unreadable: list[str] = []
     of_loads: list[Record] = []
@@ -142,6 +142,7 @@ def seen_in(records: Iterable[Record]) -> Seen:
                 peaks = msgspec.json.decode(record.value, type=KnownPeaks)
             elif record.key == PAUSED_FROM:
                 paused_from = msgspec.json.decode(record.value, type=Mode)
+                paused_revision = record.revision
             elif record.key == MODE:
                 revision = record.revision
                 mode = msgspec.json.decode(record.value, type=Mode)
@@ -153,6 +154,8 @@ def seen_in(records: Iterable[Record]) -> Seen:
     made.sort(key=lambda each: (each.at_ms, each.change_id))
     present = tuple(_by_present_ids(made))
     unheard = (*unreadable, *silent)
+    if paused_revision != revision:  # a host of the version before paused, which writes none
+        paused_from = Mode.SHADOW
     return Seen(mode, revision, holder, present, tuple(loads), unheard, peaks, paused_from)
 
 

@@ -219,6 +219,7 @@ async def set_manager_mode(
 ) -> ShownPlanning:
     """Let the manager make its changes (`on`), only say them (`shadow`), pause it, or end that."""
     found = _of_fleet(pages)
+    asked.noted["mode"] = given.mode.value if given.mode is not None else None
     try:
         await found.manager.set_mode(given.mode)
     except StepRefused as refusal:

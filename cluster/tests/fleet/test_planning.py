@@ -11,7 +11,7 @@ import pytest
 from cluster.coordination.coordination import Done, Outcome, Transaction, Unavailable, Unknown
 from cluster.fleet.loads import PartLoad
 from cluster.fleet.peaks import KnownPeaks
-from cluster.fleet.plan_records import MANAGER, PEAKS, Mode, PlanRecords, Seen
+from cluster.fleet.plan_records import MANAGER, MODE, PEAKS, Mode, PlanRecords, Seen
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.planner import NotNow
 from cluster.fleet.reasons import Why, reason
@@ -126,6 +126,21 @@ async def test_the_end_of_a_pause_brings_back_the_mode_before_it(
     assert await mode_after(Mode.PAUSED) is Mode.PAUSED, "by a second operator"
     assert (await world.a.manager.read()).unpaused is before
     assert await mode_after(None) is before
+
+
+async def test_a_pause_by_an_older_host_does_not_bring_back_the_mode_of_another_one(
+    world: World,
+) -> None:
+    """It writes its own record alone: nobody knows what was before, so the manager only says."""
+    for mode in (Mode.ON, Mode.PAUSED):
+        await world.a.manager.set_mode(mode)
+    records = world.a.root.below(MANAGER)
+    for value in (b'"shadow"', b'"paused"'):
+        assert isinstance(await records.commit(Transaction({}, {MODE: value})), Done)
+
+    await world.b.manager.set_mode(None)
+
+    assert (await world.b.manager.read()).mode is Mode.SHADOW
 
 
 async def test_of_two_changes_of_the_mode_at_once_one_is_refused(world: World) -> None:
