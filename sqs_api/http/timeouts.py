@@ -142,6 +142,7 @@ class BoundedConnection(RequestHandler):
         self._state.unserved.pop(self, None)
         self._hold_unsent(0)
         super().connection_lost(exc)
+        self._messages.clear()  # their bodies know us
         if self._body is not None:
             self._body.set_exception(ConnectionResetError())  # its last one knows its readers
             self._body = None  # it knows us, and keeps what nobody read

@@ -238,6 +238,8 @@ _ABANDONED = {
     "a chunked body": request_bytes(headers={"Transfer-Encoding": "chunked"}, length=False)
     + b"100000\r\n"
     + _MUCH,
+    "others behind a poll": json_request("ReceiveMessage", QueueUrl=_URL, WaitTimeSeconds=20)
+    + _send("a" * 100_000) * 5,
 }
 
 
