@@ -21,6 +21,7 @@ from cluster.catalog.record_codec import KnownQueue, shown, stored_queues
 from cluster.copies.backup import discard_made
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from cluster.members.copied_records import catalog_in
+from cluster.members.host_folder import is_without_records
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import Damage, ReadableRows, look_through
 from storage.copies.salvage_source import SalvageSource
@@ -143,7 +144,14 @@ def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
             (data / file.name).unlink()
             done.findings.append(f"{file.name}: it is damaged and left out: {error}")
     if not has_records(data):
-        raise SalvageRefused(f"{source} has no {FILE_NAME}. Restore a backup")
+        way_out = "Restore a backup"
+        if is_without_records(source):
+            way_out = (
+                "It is of a host of a cluster, whose queues and keys are in etcd: restore a backup "
+                f"with holdfast restore --single, and put its {FILE_NAME} and {FILE_NAME}.copy "
+                "into a copy of this folder"
+            )
+        raise SalvageRefused(f"{source} has no {FILE_NAME}. {way_out}")
     if (source / MASTER_KEY_FILE).is_file():
         copy_file(source / MASTER_KEY_FILE, data / MASTER_KEY_FILE)
 

@@ -225,8 +225,8 @@ class ReplicaCore:
             means="the other hosts lost some of these Entries, which were acknowledged: the "
             "folder of one was replaced by an older copy. Only this host has them, and it "
             "follows and counts no more",
-            action="keep a copy of this folder (`holdfast salvage` reads its messages), then "
-            "start this host with an empty one",
+            action="keep a copy of this folder (for its messages see `Losing a majority` in the "
+            "runbook), then start this host with an empty one",
         )
 
     def keep_no_longer(self) -> None:

@@ -344,6 +344,24 @@ def test_records_are_refused_if_both_copies_are_damaged(source: Path, tmp_path: 
     assert not names(tmp_path / "new")
 
 
+def test_the_folder_of_a_cluster_s_host_needs_the_records_of_a_backup(
+    source: Path, tmp_path: Path
+) -> None:
+    """The queues and keys are in etcd; the refusal names the way, which works."""
+    records = sorted(source.glob("records.sqlite*"))
+    kept = [file.rename(tmp_path / file.name) for file in records]
+    (source / "member.json").write_text("{}")
+
+    said = run("salvage", source, "--data", tmp_path / "new")
+
+    assert said.status == 2
+    assert "holdfast restore --single" in said.err
+    for file in kept:
+        shutil.copy(file, source / file.name)
+    _, bodies = salvaged(source, tmp_path / "new")
+    assert len(bodies) == QUEUES * MESSAGES - 5  # five are in flight
+
+
 def spoil(file: Path) -> None:
     file.write_bytes(b"\0" * 200 + file.read_bytes()[200:])
 
