@@ -138,8 +138,8 @@ async def former_ended(data: Path, folders: Mapping[int, Path]) -> None:
 
 
 async def once_free(data: Path, listen: Callable[[], Awaitable[T]]) -> T:
-    """What `listen` returns. After a kill it waits for the end of workers that have the port: one
-    that starts has it before it has a shard. Raises OSError."""
+    """Listen, and return the same. After a kill, wait for the end of workers that have the port:
+    one that starts has it before it has a shard. Raises OSError."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + (_FORMER_S if (data / NOTE_FILE).exists() else 0.0)
     while True:
