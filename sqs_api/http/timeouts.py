@@ -155,7 +155,7 @@ class BoundedConnection(RequestHandler):
         elif was_in_body and self._request is not None and self._body is not None:
             if self._begun_bytes - self._body.total_bytes > _FRAMING_BYTES_MAX:
                 self._state.counters.too_large[TooLarge.BODY] += 1
-                self._read_no_more()
+                self._is_unreadable = True
                 self._body.set_exception(RequestPayloadError("too much beside the body"))
         is_read = was_in_body or self._messages  # a head that waits for aiohttp's task
         is_in_head = not is_read and self._request_count == self._begun_count
@@ -170,14 +170,13 @@ class BoundedConnection(RequestHandler):
         which counts objects and not bytes, would free them.
         """
         error = getattr(self._messages[-1][0], "exc", None) if self._messages else None
-        if error is not None:
-            error.__traceback__ = None
-            self._read_no_more()
-
-    def _read_no_more(self) -> None:
+        if error is None:
+            return
+        error.__traceback__ = None
         self._is_unreadable = True
-        if self.transport is not None:
-            self.transport.pause_reading()
+        is_next = self._request is None and len(self._messages) == 1
+        if is_next and self.transport is not None:
+            self.transport.pause_reading()  # else the end of the connection may end a long poll
 
     def handle_error(
         self,
