@@ -67,6 +67,7 @@ FIRST = (
 SIMULATORS = (
     "cluster/tests/test_cluster_simulation.py",
     "cluster/tests/test_fleet_simulation.py",
+    "cluster/tests/test_gateway_simulation.py",
     "cluster/tests/test_simulation.py",
 )
 """Files whose tests have a clock of their own, take seconds each and share nothing."""

@@ -236,7 +236,7 @@ def configured(**fields: Any) -> Any:
         (SIMULATORS[0], "gw4", 7, ["compat_tests"], 0),
         (SIMULATORS[0], "gw1", 2, ["auth", "compat_tests"], 19),
         (SIMULATORS[0], "gw1", 2, ["auth"], 0),
-        ("cluster/tests/test_redrive.py", "gw6", 7, ["compat_tests"], 0),
+        ("cluster/tests/test_catalog_redrive.py", "gw6", 7, ["compat_tests"], 0),
     ],
 )
 def test_simulators_go_behind_tests_that_wait(
