@@ -215,7 +215,7 @@ def test_a_search_and_a_hold_wait_for_their_turn(browser: Any, opened: NodeProce
         "count",
         "hold",
     }
-    assert tab.page.locator("#notices .error").count() == 0
+    expect(tab.page.locator("#notices .error")).to_have_count(0)
     assert tab.faults == []
 
 
