@@ -30,8 +30,7 @@ _LEFT_OUT = ("...", "…")
 
 
 def commands_of(text: str) -> Iterator[str]:
-    """What follows `holdfast` in blocks and between backticks, without what a shell does with
-    it."""
+    """The words after `holdfast` in blocks and between backticks, without those for a shell."""
     for block in _BLOCK.findall(text):
         yield from _IN_BLOCK.findall(block.replace("\\\n", " "))
     for code in re.findall(r"`([^`]+)`", _BLOCK.sub("", text)):
