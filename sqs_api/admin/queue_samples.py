@@ -19,7 +19,7 @@ from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
 from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
 
-_SLICE = 50
+_SLICE = 20
 """Queues read before other work may run."""
 _NOTHING: dict[str, Any] = dict.fromkeys((*GAUGES, *COUNTS), 0)
 
