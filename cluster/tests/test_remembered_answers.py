@@ -306,7 +306,7 @@ async def test_a_receive_counts_once_and_keeps_its_full_timeout(
 
 @virtual
 async def test_messages_whose_lease_ended_count_as_received() -> None:
-    """Whether another receive has them or not."""
+    """Also where another receive has them since."""
     world = await a_world()
     for number in range(3):
         await answer_to(world, named(prepared.send(STANDARD, f"m{number}")))
