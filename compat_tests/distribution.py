@@ -26,10 +26,8 @@ from xdist.workermanage import WorkerController
 NOT_SHARING = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
 """Files of the jobs that do not use the one Spark: they start processes and wait for them."""
 _WAITING = ("spark_jobs", "compat_tests")
-_BEHIND = 5
-"""Niceness of processes that compute: time-outs of the other tests do not pass meanwhile."""
-_LAST = 19
-"""That of simulators, which have no time-outs."""
+_BEHIND = 19
+"""Niceness of simulators, whose time is their own: no time-out of another test passes meanwhile."""
 FIRST = (
     "compat_tests/test_faults.py",
     NOT_SHARING[0],
@@ -69,6 +67,7 @@ FIRST = (
 SIMULATORS = (
     "cluster/tests/test_cluster_simulation.py",
     "cluster/tests/test_fleet_simulation.py",
+    "cluster/tests/test_gateway_simulation.py",
     "cluster/tests/test_simulation.py",
 )
 """Files whose tests have a clock of their own, take seconds each and share nothing."""
@@ -76,14 +75,11 @@ SIMULATORS = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the processes that compute go behind those whose tests wait, and repeat failed tests
-    (`--reruns`) without asking the controller before each test.
+    """Repeat failed tests (`--reruns`) without asking the controller before each test.
 
     That is two short messages over TCP, of which the second waits 40 ms for the acknowledgement of
     the first. They count tests that ended their process, which `loadfile` never repeats.
     """
-    if _goes_behind(config):
-        os.nice(_BEHIND)
     asked = getattr(config, "failures_db", None)
     if hasattr(config, "workerinput") and asked is not None:
         asked.sock.close()
@@ -92,16 +88,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let simulators run only while no other test of this run, nor a service of theirs, would.
-
-    Linux shares the processors between sessions first, and there are many: each host of a cluster
-    has its own. So has this process from here on, with the least share.
-    """
-    if item.nodeid.startswith(SIMULATORS) and _goes_behind(item.config) and os.nice(0) < _LAST:
-        os.nice(_LAST)
-        with suppress(OSError):
-            os.setsid()
-            Path("/proc/self/autogroup").write_text(str(_LAST))
+    """Let simulators go behind tests that wait."""
+    given = getattr(item.config, "workerinput", None)
+    if given is None or not item.nodeid.startswith(SIMULATORS) or not _waits(item.config):
+        return
+    if _computes(given["workerid"], given["workercount"]) and os.nice(0) < _BEHIND:
+        os.nice(_BEHIND)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -154,14 +146,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def _waits(config: pytest.Config) -> bool:
     return any(map(_is_waiting, config.args))
-
-
-def _goes_behind(config: pytest.Config) -> bool:
-    """True in a process that computes while others wait."""
-    given = getattr(config, "workerinput", None)
-    if given is None or not _waits(config):
-        return False
-    return _computes(given["workerid"], given["workercount"])
 
 
 def _is_waiting(name: str) -> bool:

@@ -131,6 +131,12 @@ class NodeProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the process has to itself; on Linux only."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("RssAnon:")[1].split()[0]) << 10
+
     def start(self) -> Self:
         """Start and wait until the service is ready to answer."""
         assert not self.running

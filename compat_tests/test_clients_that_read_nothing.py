@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -25,12 +24,6 @@ _LOST = "holdfast_queue_messages_lost_to_clients_total{"
 GROWTH_MAX = 96 * MIB
 """Beside the share of one user, 2 MiB, the process reads and encodes one answer at a time. Without
 a bound the consumers' answers took 700 MiB."""
-
-
-def _memory(pid: int) -> int:
-    """Bytes of memory that a process has to itself."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("RssAnon:")[1].split()[0]) << 10
 
 
 def _receive(raw: RawClient, url: str) -> bytes:
@@ -61,7 +54,7 @@ def test_consumers_that_do_not_read_take_little_memory_and_others_are_served(
         client.send_message(QueueUrl=large, MessageBody="x" * 1_000_000)
     request = _receive(RawClient(node.url, node.credentials), large)
     address = ("127.0.0.1", int(node.url.rsplit(":", 1)[1]))
-    before = _memory(node.pid)
+    before = node.memory
 
     with ExitStack() as stack:
         for _ in range(CONSUMERS):
@@ -73,7 +66,7 @@ def test_consumers_that_do_not_read_take_little_memory_and_others_are_served(
             client.send_message(QueueUrl=small, MessageBody="x")
             (message,) = client.receive_message(QueueUrl=small, WaitTimeSeconds=5)["Messages"]
             client.delete_message(QueueUrl=small, ReceiptHandle=message["ReceiptHandle"])
-            highest = max(highest, _memory(node.pid))
+            highest = max(highest, node.memory)
 
     assert highest - before < GROWTH_MAX
     received = client.receive_message(QueueUrl=large, MaxNumberOfMessages=10)["Messages"]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -390,12 +390,14 @@ def _with_one_host(cluster: ClusterProcess, name: str) -> Iterator[tuple[Any, li
     seconds, and a queue of each shard."""
     cluster.parts.wait_until_healthy(cluster.credentials)
     leader = cluster.parts.leader()
-    client = connect(cluster.parts.cluster().hosts[leader], cluster.credentials, read_timeout=3)
+    url = cluster.parts.cluster().hosts[leader]
+    client = connect(url, cluster.credentials, read_timeout=3)
     hidden = {"VisibilityTimeout": "1"}  # a receive that is not answered may hide its message
-    made = [
-        client.create_queue(QueueName=f"{name}-{shard}", Attributes=hidden)["QueueUrl"]
-        for shard in range(3)
-    ]
+    with closing(connect(url, cluster.credentials)) as patient:
+        made = [
+            patient.create_queue(QueueName=f"{name}-{shard}", Attributes=hidden)["QueueUrl"]
+            for shard in range(3)
+        ]
     others = [host for host in HOSTS if host != leader]
     for host in others:
         cluster.parts.signal(host, signal.SIGSTOP)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import make_dead_letters, sqs
+from compat_tests.console_world import make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
@@ -27,6 +27,7 @@ SCREENS = {
 def filled(opened: NodeProcess) -> NodeProcess:
     """The service with a message on each screen."""
     make_dead_letters(sqs(opened), "axe", '{"error": "card"}')
+    make_dead_letters(sqs(opened), "named", '{"error": "tax"}', '{"error": "card"}')
     return opened
 
 
@@ -41,6 +42,26 @@ def test_screens_have_no_findings(browser: Any, filled: NodeProcess) -> None:
             found[place, scheme] = tab.findings()
 
     assert not any(found.values()), found
+
+
+@pytest.mark.parametrize("place", ["/queues", "/queues/named-dead"])
+def test_links_to_different_places_have_different_names(
+    browser: Any, filled: NodeProcess, place: str
+) -> None:
+    """Screen readers list them without what stands beside them."""
+    tab = tab_of(browser, filled, place)
+    tab.see("named")
+    tab.settle()
+    named: list[list[str]] = tab.page.evaluate(
+        """[...document.querySelectorAll("main a")].filter((each) => each.checkVisibility())
+            .map((each) => [each.getAttribute("aria-label") ?? each.textContent, each.href])"""
+    )
+    places: dict[str, set[str]] = {}
+    for name, address in named:
+        places.setdefault(name, set()).add(address)
+
+    assert len(places) > 3
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_a_finding_would_be_seen(browser: Any, filled: NodeProcess) -> None:

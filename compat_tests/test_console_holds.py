@@ -110,6 +110,36 @@ def test_a_hold_that_is_not_made_gives_the_focus_back(browser: Any, node: NodePr
     assert tab.faults == []
 
 
+def test_what_was_typed_for_a_hold_that_failed_is_kept(browser: Any, node: NodeProcess) -> None:
+    tab = dead_letters(browser, node, "failing", "a", "b")
+
+    def away(route: Any) -> None:
+        route.abort()
+
+    tab.page.route("**/hold", away)
+    pick(tab, 1)
+    tab.page.locator("main").get_by_role("button", name="Hold", exact=True).click()
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_label("Owner, empty: you").fill("ann")
+    dialog.get_by_role("button", name="Hold", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("The service does not answer.")
+    tab.page.unroute("**/hold", away)
+    dialog.get_by_role("button", name="Hold", exact=True).click()
+    tab.see("1 held.")
+
+    tab.go("/queues/failing-dead/messages?text=b")
+    tab.page.route("**/hold", away)
+    tab.press("Hold all that match")
+    tab.fill("Owner, empty: you", "ben")
+    tab.press("Hold 1")
+    tab.see("The service does not answer.")
+    tab.page.unroute("**/hold", away)
+    tab.press("Hold 1")
+    see_states(tab, "held")
+    owner = tab.page.get_by_role("region", name="Messages").locator("tbody .hint")
+    expect(owner.first).to_have_text("ben")
+
+
 def test_a_delete_is_undone_by_its_notice(browser: Any, node: NodeProcess) -> None:
     tab = dead_letters(browser, node, "undone", "a", "b")
     pick(tab, 1, 2)

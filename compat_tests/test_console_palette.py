@@ -67,6 +67,24 @@ def test_a_message_is_found_by_its_id_in_whatever_queue_it_is(
     assert tab.faults == []
 
 
+def test_a_search_that_failed_is_tried_again_by_the_same_key(
+    browser: Any, filled: NodeProcess
+) -> None:
+    tab = tab_of(browser, filled)
+    tab.page.get_by_role("button", name="Go to").wait_for()
+    tab.page.route("**/api/messages?*", lambda route: route.abort())
+    tab.page.keyboard.press("Control+k")
+    box = tab.page.get_by_role("combobox", name="Go to, or do")
+    box.fill("ddfbce41-46e3-4160-ac15-6704b54c0c08")
+    tab.page.keyboard.press("Enter")
+    option = tab.page.get_by_role("option", selected=True)
+    expect(option).to_contain_text("Try again: find message ddfbce41")
+    expect(option).to_contain_text("The service does not answer.")
+    tab.page.unroute("**/api/messages?*")
+    tab.page.keyboard.press("Enter")
+    tab.see("messages has this id.")
+
+
 def test_what_a_screen_does_is_done_from_the_palette_after_its_question(
     browser: Any, filled: NodeProcess
 ) -> None:

@@ -128,6 +128,34 @@ def test_a_redrive_is_undone(browser: Any, opened: NodeProcess) -> None:
     assert tab.faults == []
 
 
+def test_a_start_that_was_not_answered_is_pressed_again(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "unanswered", *BODIES)
+    tab = tab_of(browser, opened, "/queues/unanswered-dead/redrive?text=a")
+    begin = tab.page.get_by_role("button", name="Start", exact=True)
+    expect(begin).to_be_enabled()
+
+    def lose(route: Any) -> None:
+        if route.request.method == "POST":
+            route.fetch()  # it is done
+            route.abort()
+        else:
+            route.continue_()
+
+    tab.page.route("**/redrives", lose)
+    begin.click()
+    tab.see("Press again once it does: even if it was done, it is done once.")
+    tab.page.unroute("**/redrives", lose)
+    begin.click()
+    tab.see("The redrive has begun.")
+    latest_of(tab, "completed")
+
+    expect(
+        tab.page.get_by_role("region", name="Latest redrives").locator("tbody tr")
+    ).to_have_count(1)
+    assert count(client, "unanswered") == 3
+
+
 def test_what_is_undone_whole_is_not_offered_to_be_undone(
     browser: Any, opened: NodeProcess
 ) -> None:

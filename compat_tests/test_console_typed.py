@@ -40,6 +40,33 @@ def test_a_message_that_is_typed_while_another_is_sent_stays(
     assert tab.faults == []
 
 
+def test_what_was_typed_is_there_after_a_look_at_another_screen(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="drafts")
+    client.send_message(QueueUrl="drafts", MessageBody="stored")
+    tab = tab_of(browser, opened, "/queues/drafts")
+    body = tab.page.get_by_label("Body", exact=True)
+    for place, sends in (("send", "Send"), ("messages/1/resend", "Send the copy")):
+        tab.go(f"/queues/drafts/{place}")
+        body.fill("typed")
+        tab.page.go_back()
+        body.wait_for(state="detached")
+        tab.page.go_forward()
+        expect(body).to_have_value("typed")
+        tab.press(sends)
+        tab.see(SENT)
+        tab.go("/queues/drafts")
+        tab.page.get_by_role("heading", name="drafts", exact=True).wait_for()
+        tab.go(f"/queues/drafts/{place}")
+        expect(body).to_have_value("" if place == "send" else "stored")
+        tab.page.reload()
+        tab.settle()
+
+    assert tab.faults == []
+
+
 def test_a_late_delete_leaves_the_screen_that_was_opened_since(
     browser: Any, opened: NodeProcess
 ) -> None:

@@ -229,60 +229,38 @@ def configured(**fields: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("process", "count", "names", "niceness"),
+    ("name", "process", "count", "names", "niceness"),
     [
-        ("gw1", 2, ["auth", "compat_tests"], [5]),
-        ("gw0", 2, ["compat_tests"], []),
-        ("gw1", 2, ["auth"], []),
-        ("gw6", 7, ["compat_tests"], [5]),
-        ("gw5", 7, ["compat_tests"], [5]),
-        ("gw4", 7, ["compat_tests"], []),
+        (SIMULATORS[0], "gw6", 7, ["compat_tests"], 19),
+        (SIMULATORS[0], "gw5", 7, ["compat_tests"], 19),
+        (SIMULATORS[0], "gw4", 7, ["compat_tests"], 0),
+        (SIMULATORS[0], "gw1", 2, ["auth", "compat_tests"], 19),
+        (SIMULATORS[0], "gw1", 2, ["auth"], 0),
+        ("cluster/tests/test_catalog_redrive.py", "gw6", 7, ["compat_tests"], 0),
     ],
 )
-def test_a_process_that_computes_goes_behind_those_that_wait(
-    process: str, count: int, names: list[str], niceness: list[int], monkeypatch: pytest.MonkeyPatch
+def test_simulators_go_behind_tests_that_wait(
+    name: str,
+    process: str,
+    count: int,
+    names: list[str],
+    niceness: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found: list[int] = []
-    monkeypatch.setattr("os.nice", found.append)
-
-    configured(workerinput={"workerid": process, "workercount": count}, args=names)
-
-    assert found == niceness
-
-
-@pytest.mark.parametrize(
-    ("name", "process", "niceness"),
-    [
-        (SIMULATORS[0], "gw6", [5, 19]),
-        (SIMULATORS[0], "gw4", [5]),
-        ("cluster/tests/test_clock.py", "gw6", [5]),
-    ],
-)
-def test_a_simulator_goes_behind_all(
-    name: str, process: str, niceness: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config: Any = SimpleNamespace(
-        workerinput={"workerid": process, "workercount": 7}, args=["cluster", "compat_tests"]
-    )
+    given = {"workerid": process, "workercount": count}
+    config = SimpleNamespace(workerinput=given, args=names)
     item: Any = SimpleNamespace(nodeid=f"{name}::test", config=config)
-    found, sessions = [5], []
+    found = [0]
 
     def nice(more: int) -> int:
-        if more:
-            found.append(more)
-        return found[-1]
-
-    def new_session() -> None:
-        sessions.append(1)
-        raise PermissionError
+        found[0] += more
+        return found[0]
 
     monkeypatch.setattr("os.nice", nice)
-    monkeypatch.setattr("os.setsid", new_session)
     for _ in range(2):
         pytest_runtest_setup(item)
 
-    assert found == niceness
-    assert len(sessions) == len(niceness) - 1
+    assert found == [niceness]
 
 
 def test_a_process_asks_nobody_how_often_a_test_failed() -> None:

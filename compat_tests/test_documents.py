@@ -138,6 +138,8 @@ def test_no_file_cites_a_sheet_that_is_not_here() -> None:
     sheets = {Path(name).name for name in DOCUMENTS}
     foreign = []
     for path in sorted([*CHECKOUT.glob("[a-z]*/**/*.py"), *CHECKOUT.glob("[a-z]*/**/*.md")]):
+        if path.is_relative_to(CHECKOUT / "build"):  # what the SDKs' examples installed
+            continue
         text = path.read_text()
         cited = re.findall(r"[A-Z]{4,}[\s#]+§\S*", text)
         cited += [name for name in re.findall(r"\b[A-Z]+\.md\b", text) if name not in sheets]

@@ -144,13 +144,14 @@ def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
             (data / file.name).unlink()
             done.findings.append(f"{file.name}: it is damaged and left out: {error}")
     if not has_records(data):
+        way_out = "Restore a backup"
         if is_without_records(source):
-            raise SalvageRefused(
-                f"{source} is of a host of a cluster, whose queues and keys are in etcd. Back up "
-                f"the cluster, and put the {FILE_NAME} there that `holdfast restore --single` "
-                "makes of it"
+            way_out = (
+                "It is of a host of a cluster, whose queues and keys are in etcd: restore a backup "
+                f"with holdfast restore --single, and put its {FILE_NAME} and {FILE_NAME}.copy "
+                "into a copy of this folder"
             )
-        raise SalvageRefused(f"{source} has no {FILE_NAME}. Restore a backup")
+        raise SalvageRefused(f"{source} has no {FILE_NAME}. {way_out}")
     if (source / MASTER_KEY_FILE).is_file():
         copy_file(source / MASTER_KEY_FILE, data / MASTER_KEY_FILE)
 

@@ -29,18 +29,19 @@ async def asked_anew(
         try:
             return await ask(request)
         except (Moved, QueueDoesNotExist):
-            queue = await _latest(view, request.queue)
+            queue = await later_than(view, request.queue)
             request = msgspec.structs.replace(request, queue=queue)
     raise ServiceUnavailable()
 
 
-async def _latest(view: View, asked: QueueDefinition) -> QueueDefinition:
-    queue = view.find(name_of(asked))
-    if queue is not None and queue.version <= asked.version:
-        is_known = asyncio.Event()
-        view.when_caught_up(is_known.set)
-        await is_known.wait()
-        queue = view.find(name_of(asked))
+async def later_than(view: View, known: QueueDefinition) -> QueueDefinition:
+    """The queue as it is shown, once that may be later than this. Raises QueueDoesNotExist."""
+    queue = view.find(name_of(known))
+    if queue is None or queue is known:
+        is_caught_up = asyncio.Event()
+        view.when_caught_up(is_caught_up.set)
+        await is_caught_up.wait()
+        queue = view.find(name_of(known))
     if queue is None:
         raise QueueDoesNotExist()
     return queue

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from cluster.catalog.catalog_records import QueueName, name_of
+from cluster.parts.asked_anew import later_than
 from cluster.parts.part_requests import View, of_places, to_part
 from cluster.shards.router import Router, answer_to
 from cluster.tasks import start_task
@@ -163,11 +163,10 @@ class SplitFifoSends:
         ticket.on_answer(answer)
 
     async def _send(self, sending: _Sending) -> Answer:
-        name, queue = name_of(sending.request.queue), None
-        for _ in range(_ROUNDS_MAX):
-            queue = await self._later(name, queue)
-            if queue is None:
-                raise QueueDoesNotExist()
+        queue = sending.request.queue
+        for attempt in range(_ROUNDS_MAX):
+            if attempt:
+                queue = await later_than(self._view, queue)
             cut: dict[int, tuple[QueueDefinition, list[int]]] = {}
             for place in sending.left:
                 part = queue.part_for(sending.content(place).group)
@@ -178,26 +177,6 @@ class SplitFifoSends:
                 return sending.answer()
         sending.refused |= dict.fromkeys(sending.left, ServiceUnavailable())
         return sending.answer()
-
-    async def _later(
-        self, name: QueueName, known: QueueDefinition | None
-    ) -> QueueDefinition | None:
-        """The queue as it is shown, once that may be later than what was `known`."""
-        found = self._view.find(name)
-        if known is not None and (found is None or found.version <= known.version):
-            await self._caught_up()
-            found = self._view.find(name)
-        return found
-
-    async def _caught_up(self) -> None:
-        caught_up = asyncio.get_running_loop().create_future()
-
-        def done() -> None:
-            if not caught_up.done():
-                caught_up.set_result(None)
-
-        self._view.when_caught_up(done)
-        await caught_up
 
     async def _to_part(self, sending: _Sending, part: QueueDefinition, places: list[int]) -> None:
         """Send these messages to a part. Those for which it is closed stay in `left`."""

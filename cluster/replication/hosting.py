@@ -65,7 +65,7 @@ def _tell_of_damage(folder: Path) -> None:
         reason="there is no readable promise",
         means="this copy does not count until it has caught up; without a majority of copies that "
         "have theirs the shard gets no leader",
-        action="check the disk; see the runbook, `Replacing a disk`, if the shard has no leader",
+        action="check the disk; see `Losing a majority` in the runbook if the shard has no leader",
     )
 
 

@@ -94,7 +94,7 @@ class _Fleet(Router):
     async def send(self, name: str) -> Answer | QueueError:
         """Send a message through the gateway; its name is its id."""
         answered: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
-        self.split.submit(self._send_of(self.queue, name), answered.set_result)
+        self.split.submit(self._send_of(self.find(name), name), answered.set_result)
         return await answered
 
     def received(self) -> list[str]:

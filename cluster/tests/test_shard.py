@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from cluster.shards.turn_timing import TURN_REQUESTS_MAX
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled, state_of
@@ -39,9 +41,10 @@ async def test_an_answer_is_held_until_its_turn_is_durable() -> None:
     assert sent.refusal is SendMessageResult
 
 
+@pytest.mark.parametrize("under_way_max", [1, 4])
 @virtual
-async def test_a_read_is_held_until_what_it_saw_is_durable() -> None:
-    world = await World(auto_sync=False).start()
+async def test_a_read_is_held_until_what_it_saw_is_durable(under_way_max: int) -> None:
+    world = await World(auto_sync=False, under_way_max=under_way_max).start()
     _, counted = await world.asked(prepared.send(Q, "a"), prepared.counters(Q))
     (later,) = await world.asked(prepared.counters(Q))
     assert counted.answers == later.answers == []

@@ -350,11 +350,17 @@ def test_the_only_message_of_a_group_is_replaced_by_one_of_it_and_one_of_another
     assert sorted(pair.receive(orders)) == ["2", "3", "x"]
 
 
-def test_messages_for_a_queue_that_was_deleted_meanwhile_wait_until_it_is_restored() -> None:
+@pytest.mark.parametrize("is_on_its_way", [False, True])
+def test_messages_for_a_queue_that_was_deleted_meanwhile_wait_until_it_is_restored(
+    is_on_its_way: bool,
+) -> None:
     pair = _pair()
     bills = _queue(pair, 13)
     _accepted(pair, _here(pair), (bills, _content(bills, "bill")))
+    page = pair.read()
     pair.queues.hidden.add(bills.arn)
+    if is_on_its_way:
+        pair.clear(pair.accept(page.arrivals, page.floors))
     for _ in range(3):
         pair.deliver_once()
     pair.restart(0)

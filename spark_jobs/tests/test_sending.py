@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -143,6 +144,8 @@ def test_deduplication_id_is_that_of_message_and_replay() -> None:
 
     assert first == deduplication_id(message(1, "another body", group="g"), "default")
     assert first != deduplication_id(message(2), "default")
+    twice = replace(message(1), name=message(2).name)  # archived in another place, too
+    assert first != deduplication_id(twice, "default")
     assert first != deduplication_id(message(1), "again")
     assert len(first) <= 128
 

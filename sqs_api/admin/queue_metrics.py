@@ -221,7 +221,7 @@ def capped(
 ) -> list[SeenQueue]:
     """The shown queues with labels of their own, and the sum of the others."""
     seen: list[SeenQueue] = []
-    others: QueueSample | None = None
+    others: list[QueueSample] = []
     for queue in queues:
         sample = samples.get(queue.queue_id)
         if sample is None:
@@ -231,8 +231,8 @@ def capped(
             labels = (queue.account, queue.region, queue.name)
             seen.append(SeenQueue(labels, sample, takes_dead_letters))
         else:
-            others = add_up(others or QueueSample.nothing(), sample, 0)
-    return seen if others is None else [*seen, SeenQueue(_OTHERS, others.without_details())]
+            others.append(sample)
+    return [*seen, SeenQueue(_OTHERS, add_up(others, 0).without_details())] if others else seen
 
 
 def families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:

@@ -19,7 +19,7 @@ from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
 from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
 
-_SLICE = 50
+_SLICE = 20
 """Queues read before other work may run."""
 _NOTHING: dict[str, Any] = dict.fromkeys((*GAUGES, *COUNTS), 0)
 
@@ -36,11 +36,6 @@ class QueueSample(msgspec.Struct, frozen=True):
     def queue_id(self) -> int:
         """The queue."""
         return self.report.queue_id
-
-    @classmethod
-    def nothing(cls) -> QueueSample:
-        """The sample of a queue that never held a message."""
-        return cls(QueueReport(0, **_NOTHING))
 
     def without_details(self) -> QueueSample:
         """Without ages and groups, of which there is no sum."""
@@ -91,11 +86,12 @@ class QueueSamples:
         return samples
 
 
-def add_up(one: QueueSample, other: QueueSample, queue_id: int) -> QueueSample:
-    """The sum, with the older ages, and the groups that are known."""
-    report = msgspec.structs.replace(add_reports(one.report, other.report), queue_id=queue_id)
-    gateway = GatewayCounts(*map(sum, zip(one.gateway, other.gateway, strict=True)))
-    return QueueSample(report, gateway, one.is_led or other.is_led)
+def add_up(samples: Sequence[QueueSample], queue_id: int) -> QueueSample:
+    """The sum, with the oldest ages, and the groups that are known."""
+    report = add_reports([each.report for each in samples])
+    gateway = GatewayCounts(*map(sum, zip(*(each.gateway for each in samples), strict=True)))
+    is_led = any(each.is_led for each in samples)
+    return QueueSample(msgspec.structs.replace(report, queue_id=queue_id), gateway, is_led)
 
 
 def add_up_all(parts: Iterable[Iterable[QueueSample]]) -> dict[int, QueueSample]:
@@ -105,6 +101,6 @@ def add_up_all(parts: Iterable[Iterable[QueueSample]]) -> dict[int, QueueSample]
         for sample in samples:
             before = found.get(sample.queue_id)
             found[sample.queue_id] = (
-                sample if before is None else add_up(before, sample, sample.queue_id)
+                sample if before is None else add_up((before, sample), sample.queue_id)
             )
     return found

@@ -72,6 +72,7 @@ DATA = click.option("--data", type=click.Path(path_type=Path), help="Data folder
 URL = click.option(
     "--url", help="Address of the service [AWS_ENDPOINT_URL, else as noted in the data folder]."
 )
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="The list as JSON, for scripts.")
 ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one].")
 
 

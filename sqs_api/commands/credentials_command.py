@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sqs_api.commands import command_options
+from sqs_api.commands.terminal_tables import json_text
 
 if TYPE_CHECKING:
     from auth.credentials import AccessKey
@@ -38,8 +39,9 @@ def credentials(context: click.Context, data: Path | None, config_file: Path | N
 
 
 @credentials.command("list")
+@command_options.AS_JSON
 @command_options.pass_opened
-async def list_keys(obj: Any) -> None:
+async def list_keys(obj: Any, *, as_json: bool) -> None:
     """List keys, without secrets, and the days (of UTC) on which they were used last."""
     from cluster.clock import SystemClock
     from cluster.keys.identity_records import day_text
@@ -47,6 +49,22 @@ async def list_keys(obj: Any) -> None:
     now_s = SystemClock().wall_s()
     store = obj[0]
     days = store.key_uses()
+    if as_json:
+        listed = [
+            {
+                "access_key_id": key.access_key_id,
+                "account": key.account,
+                "user": key.user,
+                "is_enabled": key.enabled,
+                "expires_at_ms": key.expires_at_ms,
+                "has_expired": key.has_expired(now_s),
+                "is_temporary": key.session_token is not None,
+                "last_used_on": day_text(days.get(key.access_key_id)),
+            }
+            for key in store.all_keys()
+        ]
+        click.echo(json_text(listed, indent=1))
+        return
     for key in store.all_keys():
         whose = f"user/{key.user}" if key.user else key.principal
         used = day_text(days.get(key.access_key_id))

@@ -14,6 +14,7 @@ import click
 from auth.envelope import KEY_BYTES, SealBroken
 from cluster.keys.key_owners import OPERATIONS, Grant
 from sqs_api.commands import command_options
+from sqs_api.commands.terminal_tables import json_text
 
 if TYPE_CHECKING:
     from cluster.keys.keyring import Keyring
@@ -46,9 +47,24 @@ def keys(
 
 
 @keys.command("list")
+@command_options.AS_JSON
 @command_options.pass_opened
-async def list_keys(obj: Any) -> None:
+async def list_keys(obj: Any, *, as_json: bool) -> None:
     """List the keys of all accounts, and whom they are granted to."""
+    if as_json:
+        listed = [
+            {
+                "name": key.name,
+                "key_id": key.key_id,
+                "account": key.account or None,
+                "is_enabled": key.enabled,
+                "versions": key.versions,
+                "grants": {grant.grantee: list(grant.operations) for grant in key.grants},
+            }
+            for key in obj[0].names()
+        ]
+        click.echo(json_text(listed, indent=1))
+        return
     for key in obj[0].names():
         state = "enabled" if key.enabled else "disabled"
         owner = key.account or "-"

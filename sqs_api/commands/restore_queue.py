@@ -8,13 +8,15 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.command_options import DATA, URL, Refused, admin_client
+from sqs_api.commands.command_options import AS_JSON, DATA, URL, Refused, admin_client
+from sqs_api.commands.terminal_tables import json_text
 from visibility.contract.naming import is_account
 
 
 @click.command("restore-queue")
 @click.argument("name", required=False)
 @click.option("--list", "lists", is_flag=True, help="Show what can be restored.")
+@AS_JSON
 @click.option("--account", help="Account, 12 digits [any, if only one has such a queue].")
 @click.option("--region", help="Region [any, if only one has such a queue].")
 @URL
@@ -23,6 +25,7 @@ def restore_queue(
     name: str | None,
     *,
     lists: bool,
+    as_json: bool,
     account: str | None,
     region: str | None,
     url: str | None,
@@ -36,10 +39,15 @@ def restore_queue(
 
     if (name is None) is not lists:
         raise Refused("give the name of a queue, or --list")
+    if as_json and not lists:
+        raise Refused("--json: is for --list")
     if account is not None and not is_account(account):
         raise Refused("--account: must be 12 digits")
     client = admin_client(url, data)
     try:
+        if as_json:
+            click.echo(json_text(client.deleted_queues(), indent=1))
+            return
         if name is None:
             for kept in client.deleted_queues():
                 click.echo(_line(kept))

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from sqs_api.commands import command_options
+from sqs_api.commands.terminal_tables import json_text
 
 
 @click.group()
@@ -35,9 +36,22 @@ def users(
 
 
 @users.command("list")
+@command_options.AS_JSON
 @command_options.pass_opened
-async def list_users(obj: Any) -> None:
+async def list_users(obj: Any, *, as_json: bool) -> None:
     """List the users of all accounts."""
+    if as_json:
+        listed = [
+            {
+                "arn": user.arn,
+                "user_id": user.user_id,
+                "tags": dict(user.tags),
+                "policies": [policy.name for policy in user.policies],
+            }
+            for user in obj[0].users()
+        ]
+        click.echo(json_text(listed, indent=1))
+        return
     for user in obj[0].users():
         policies = ", ".join(policy.name for policy in user.policies) or "no policies"
         click.echo(f"{user.arn}  {user.user_id}  {policies}")

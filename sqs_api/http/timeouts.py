@@ -27,22 +27,15 @@ from typing_extensions import override
 
 from auth.caller import Caller
 from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, PAGES
-from sqs_api.http.http_limits import (
-    BODY_BYTES_MAX,
-    TARGET_BYTES_MAX,
-    Refused,
-    ServerState,
-    TimedOut,
-    TooLarge,
-)
+from sqs_api.http.http_limits import TARGET_BYTES_MAX, Refused, ServerState, TimedOut, TooLarge
 from sqs_api.protocol.reply import closing
 
 _HEAD_BYTES_MAX = TARGET_BYTES_MAX + (16 << 10)
 """Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each
 connection."""
-_REQUEST_BYTES_MAX = 2 * BODY_BYTES_MAX
-"""Limit of a request with what frames its chunks, of which aiohttp bounds neither length nor
-number."""
+_FRAMING_BYTES_MAX = 512 << 10
+"""Limit of what frames the chunks of a body, with the head and up to 256 KiB that aiohttp has not
+read yet. It bounds neither their number nor their extensions, and takes microseconds for each."""
 _BUFFER_BYTES = 64 << 10
 """Bytes of an unread body that aiohttp keeps; at twice that it stops reading."""
 _SPARED_S = 2
@@ -163,10 +156,11 @@ class BoundedConnection(RequestHandler):
             # Not a further request but an error, which aiohttp does not report to readers of the
             # body.
             self._body.set_exception(RequestPayloadError("malformed body"))
-        elif was_in_body and self._request and self._begun_bytes > _REQUEST_BYTES_MAX:
-            self._state.counters.too_large[TooLarge.BODY] += 1
-            self._read_no_more()
-            self._request.content.set_exception(RequestPayloadError("too much beside the body"))
+        elif was_in_body and self._request is not None and self._body is not None:
+            if self._begun_bytes - self._body.total_bytes > _FRAMING_BYTES_MAX:
+                self._state.counters.too_large[TooLarge.BODY] += 1
+                self._is_unreadable = True
+                self._body.set_exception(RequestPayloadError("too much beside the body"))
         is_read = was_in_body or self._messages  # a head that waits for aiohttp's task
         is_in_head = not is_read and self._request_count == self._begun_count
         if self._begun_at and is_in_head and self._begun_bytes > _HEAD_BYTES_MAX:
@@ -180,14 +174,13 @@ class BoundedConnection(RequestHandler):
         which counts objects and not bytes, would free them.
         """
         error = getattr(self._messages[-1][0], "exc", None) if self._messages else None
-        if error is not None:
-            error.__traceback__ = None
-            self._read_no_more()
-
-    def _read_no_more(self) -> None:
+        if error is None:
+            return
+        error.__traceback__ = None
         self._is_unreadable = True
-        if self.transport is not None:
-            self.transport.pause_reading()
+        is_next = self._request is None and len(self._messages) == 1
+        if is_next and self.transport is not None:
+            self.transport.pause_reading()  # else the end of the connection may end a long poll
 
     def handle_error(
         self,

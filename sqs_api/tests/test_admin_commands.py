@@ -87,8 +87,11 @@ async def test_what_follows_of_a_purge_that_is_undone_is_counted(data: Path) -> 
         await served.node.owner.deletions.purge(queue)
         said = await _run("restore-queue", "q", "--data", data)
         listed = await _run("restore-queue", "--list", "--data", data)
+        in_json = await _run("restore-queue", "--list", "--json", "--data", data)
         again = await _run("restore-queue", "q", "--data", data)
 
+    (kept,) = json.loads(in_json.out)
+    assert (kept["name"], kept["messages"], kept["restoring"]) == ("q", 1, True)
     follows = "1 of them follow; `holdfast restore-queue --list` shows how many"
     assert said.out == f"restored 2 messages of q of account {'1' * 12} in {REGION}\n{follows}\n"
     assert ", 1 messages, left to be restored, " in listed.out

@@ -28,6 +28,11 @@ def test_credentials_are_listed_without_secrets(data: Path) -> None:
     assert [line.split()[1] for line in listed.out.splitlines()] == ["000000000000", "123456789012"]
     assert KEY.findall(added.out)[0] in listed.out
     assert secret not in listed.out
+    in_json = run("credentials", "--data", data, "list", "--json").out
+    found = {key["access_key_id"]: key for key in json.loads(in_json)}
+    assert list(found) == [line.split()[0] for line in listed.out.splitlines()]
+    assert found[KEY.findall(added.out)[0]]["account"] == "123456789012"
+    assert secret not in in_json
     files = [file.read_bytes() for file in data.iterdir() if file.is_file()]
     assert not any(secret.encode() in content for content in files)
 
@@ -79,6 +84,8 @@ def test_users_have_keys_and_policies(data: Path, tmp_path: Path) -> None:
         f"{key}  000000000000  user/ann  enabled" in run("credentials", "--data", data, "list").out
     )
     assert run(*users, "list").out.endswith("  all\n")
+    (shown,) = json.loads(run(*users, "list", "--json").out)
+    assert (shown["arn"].rpartition("/")[2], shown["policies"]) == ("ann", ["all"])
     shown = run(*users, "show", "ann").out
     assert "tag team = a" in shown
     assert policy.read_text() in shown
@@ -122,6 +129,11 @@ def test_keys_of_messages_are_added_rotated_and_disabled(data: Path) -> None:
     assert [[name, owner, state] for name, _, owner, state, *_ in listed] == [
         ["aws/sqs", "-", "enabled"],
         ["orders", "0" * 12, "disabled"],
+    ]
+    in_json = json.loads(run(*keys, "list", "--json").out)
+    assert [(key["name"], key["is_enabled"], key["grants"]) for key in in_json] == [
+        ("aws/sqs", True, {}),
+        ("orders", False, {}),
     ]
     assert run(*keys, "enable", "orders").out == "enabled orders\n"
 

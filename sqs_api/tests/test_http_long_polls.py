@@ -155,12 +155,13 @@ async def test_requests_behind_a_poll_are_answered_after_it(service: Service, po
 
 
 @pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("behind", [json_request("ListQueues"), b"no request\r\n\r\n"])
 async def test_poller_that_pipelined_and_hung_up_swallows_no_message(
-    service: Service, port: str
+    service: Service, port: str, behind: bytes
 ) -> None:
     url = await service.make_queue()
     client = await _parked(service, port, url)
-    await client.send(json_request("ListQueues"))
+    await client.send(behind)
     await client.close()
     await asyncio.sleep(0.01)  # no event shows that the server did not notice
 

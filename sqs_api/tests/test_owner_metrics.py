@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,12 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from auth.signing import SigningKey, signed_headers
 from cluster.clock import SystemClock
 from cluster.peers.questions import Questions
+from cluster.shards.shard_report import COUNTS, GAUGES, QueueReport
 from cluster.tests.peers.peers import SETTINGS, Peer
 from cluster.tests.peers.peers import start as start_peers
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.queue_samples import QueueSample, add_up_all
+from sqs_api.admin.queue_samples import QueueSample, add_up, add_up_all
 from sqs_api.admin.storage_metrics import bytes_in
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
 from sqs_api.settings.config import AuthMode
@@ -28,6 +30,7 @@ from sqs_api.tests.operator_client import add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.ages import OldestMessages
 
 TENANT = "2" * 12
 READ = "holdfast:ReadMetrics"
@@ -108,8 +111,28 @@ async def test_policy_check_knows_the_action(queues: Path) -> None:
 
 def sample(queue_id: int, *, visible: int = 0, empty: int = 0) -> QueueSample:
     """The numbers of one host."""
-    report = replace(QueueSample.nothing().report, queue_id=queue_id, visible=visible)
-    return QueueSample(report, GatewayCounts(empty_receives=empty))
+    zeros: dict[str, Any] = dict.fromkeys((*GAUGES, *COUNTS), 0)
+    report = QueueReport(queue_id, **zeros)
+    return QueueSample(replace(report, visible=visible), GatewayCounts(empty_receives=empty))
+
+
+def test_a_sum_has_the_oldest_ages_and_the_causes_of_all() -> None:
+    ages = (None, OldestMessages(5, 0, 7), OldestMessages(3, 9, 0))
+    causes: tuple[dict[str, int], ...] = ({}, {"max-receives": 2}, {"max-receives": 1, "hops": 1})
+    samples = [
+        replace(each, report=replace(each.report, oldest=oldest, deaths=deaths, rescued=1))
+        for each, oldest, deaths in zip(
+            [sample(1, visible=n, empty=n) for n in (1, 2, 4)], ages, causes, strict=True
+        )
+    ]
+
+    whole = add_up(samples, 9)
+
+    assert (whole.queue_id, whole.report.visible, whole.report.rescued) == (9, 7, 3)
+    assert whole.gateway == GatewayCounts(empty_receives=7)
+    assert whole.report.oldest == OldestMessages(3, 9, 7)
+    assert whole.report.deaths == {"max-receives": 3, "hops": 1}
+    assert add_up(samples[:1], 1) == samples[0]
 
 
 @virtual

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from cluster.peers.peer_settings import process_name
 from sqs_api.http.listener import bound_to, listening_on
@@ -20,7 +21,7 @@ from sqs_api.workers.conversation import StartMember
 from sqs_api.workers.given_settings import encoded_settings
 from sqs_api.workers.keeper import Keeper
 from sqs_api.workers.member_workers import folder_of, settings_of_worker
-from sqs_api.workers.supervisor import Listening, close, former_ended, shared
+from sqs_api.workers.supervisor import Listening, close, former_ended, once_free, shared
 from sqs_api.workers.worker_process import Served, WorkerProcess
 from storage.files.folder import FORMAT_FILE, open_folder
 
@@ -56,7 +57,8 @@ class MemberSupervisor:
     async def listen(self) -> None:
         """Take the ports. Raises OSError."""
         settings = self._settings
-        main = await shared(settings.host, settings.port, self._count, bound_to)
+        opening = partial(shared, settings.host, settings.port, self._count, bound_to)
+        main = await once_free(settings.data, opening)
         self._opened.callback(close, main)
         # A command speaks to one worker, and the main port leads to any.
         local = [await listening_on(LOCAL_HOST, 0) for _ in main]

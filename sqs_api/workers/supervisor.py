@@ -12,8 +12,10 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from errno import EADDRINUSE
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -34,6 +36,7 @@ from sqs_api.service_records import Records, open_records
 from sqs_api.settings.config import AuthMode, Settings, shards_of, workers_of
 from sqs_api.settings.declaring import DeclaredQueues
 from sqs_api.settings.reserve import check_folders
+from sqs_api.settings.service_note import FILE_NAME as NOTE_FILE
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.workers.conversation import Start
 from sqs_api.workers.given_settings import encoded_settings, settings_of_each
@@ -42,6 +45,8 @@ from sqs_api.workers.pair_network import worker_name
 from sqs_api.workers.worker_process import Served, WorkerProcess
 from storage.engines.in_use import refuse_if_in_use
 from storage.files.folder import FolderRefused, add_shards, open_folder, renew_format
+
+T = TypeVar("T")
 
 _COMMAND_S = 5.0
 """Time that a start waits for a command that changes users or keys of the folder."""
@@ -132,6 +137,20 @@ async def former_ended(data: Path, folders: Mapping[int, Path]) -> None:
         await asyncio.sleep(_LOOK_S)
 
 
+async def once_free(data: Path, listen: Callable[[], Awaitable[T]]) -> T:
+    """Listen, and return the same. After a kill, wait for the end of workers that have the port:
+    one that starts has it before it has a shard. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + (_FORMER_S if (data / NOTE_FILE).exists() else 0.0)
+    while True:
+        try:
+            return await listen()
+        except OSError as error:
+            if error.errno != EADDRINUSE or loop.time() >= until_s:
+                raise
+        await asyncio.sleep(_LOOK_S)
+
+
 def _nothing() -> None:
     """There are no clusters that could remove workers."""
 
@@ -179,7 +198,8 @@ class Supervisor:
 
     async def listen(self) -> None:
         """Raises OSError."""
-        self._listening = listening = await listen(self.settings, self._count)
+        opening = partial(listen, self.settings, self._count)
+        self._listening = listening = await once_free(self.settings.data, opening)
         self._opened.callback(close, listening.local)
         self._opened.callback(close, listening.main)
 

@@ -77,6 +77,7 @@ _Sent = SendMessage | SendMessageBatchRequestEntry
 _Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int, int, int]
 """The fields of a Content that is not sealed yet."""
 _DELAYS = range(limits.DELAY_SECONDS.low, limits.DELAY_SECONDS.high + 1)
+_BATCH_BYTES_MAX = limits.BATCH_BYTES_MAX  # read for each send
 _AS_STORED = AsStored()
 _NOTHING_OWN = (0, 0, 0, 0)
 
@@ -181,16 +182,15 @@ def _plain_contents(
     fifo = has_groups = settings.fifo
     delays = () if settings.own_tags or fifo else _DELAYS
     for message in sent:
-        if message.message_group_id is not None:
-            if settings.own_tags:
+        if fifo or message.message_group_id is not None:
+            ids = message.message_group_id, message.message_deduplication_id
+            if settings.own_tags or ids[0] is None or (ids[1] is None) is fifo:
                 return None
             has_groups = True
-        elif fifo:
+        elif message.message_deduplication_id is not None:
             return None
-        if not (
-            (message.message_deduplication_id is not None) is fifo
-            and message.message_system_attributes is None
-            and (message.delay_seconds is None or message.delay_seconds in delays)
+        if message.message_system_attributes is not None or (
+            message.delay_seconds is not None and message.delay_seconds not in delays
         ):
             return None
     try:
@@ -199,8 +199,7 @@ def _plain_contents(
         return None  # it is raised again in its turn
     extras = _plain_extras.get(sender) or _remembered_extras(sender)
     size_max, bounds = settings.maximum_message_size, settings.own_bounds
-    total_max = limits.BATCH_BYTES_MAX
-    packed = native.packed(sent, extras, key, size_max, total_max, bounds, has_groups)
+    packed = native.packed(sent, extras, key, size_max, _BATCH_BYTES_MAX, bounds, has_groups)
     if packed is None:
         return None
     number = 0 if key is None else key.number

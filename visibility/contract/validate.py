@@ -48,16 +48,18 @@ def check_delay_seconds(value: int) -> None:
         )
 
 
-def check_visibility_timeout(value: int | None, *, reason_end: str = ".") -> None:
+def check_visibility_timeout(value: int | None, *, is_received: bool = False) -> None:
     """Refuse a VisibilityTimeout that is missing or out of range; entries of a batch are not
     checked with the batch."""
     if value is None:
         raise _missing("VisibilityTimeout")
     low, high = limits.VISIBILITY_TIMEOUT.low, limits.VISIBILITY_TIMEOUT.high
     if not low <= value <= high:
+        bounds = (
+            f">= {low} and <= {high}, if provided" if is_received else f"between {low} and {high}"
+        )
         raise errors.InvalidParameterValue(
-            f"Value {value} for parameter VisibilityTimeout is invalid. "
-            f"Reason: Must be between {low} and {high}{reason_end}"
+            f"Value {value} for parameter VisibilityTimeout is invalid. Reason: Must be {bounds}."
         )
 
 
@@ -95,7 +97,7 @@ def check_receive_message(operation: ops.ReceiveMessage) -> None:
             f"Reason: Must be >= 0 and <= {limits.WAIT_TIME_SECONDS.high}, if provided."
         )
     if operation.visibility_timeout is not None:
-        check_visibility_timeout(operation.visibility_timeout, reason_end=", if provided.")
+        check_visibility_timeout(operation.visibility_timeout, is_received=True)
     if operation.attribute_names:
         _check_system_attribute_names("AttributeNames", operation.attribute_names)
     if operation.message_system_attribute_names:

@@ -23,6 +23,8 @@ _LOOKED_AT = 16
 _LOOKED_AT_BYTES = 1 << 20
 _WINDOW_LOOKED_AT = 1000
 """Limit of skipped messages in memory that were received often: about ten microseconds."""
+_Line = list[tuple[int, StoredMessage]]
+_Delayed = list[tuple[int, int, StoredMessage]]
 
 
 class OldestMessages(msgspec.Struct, frozen=True):
@@ -50,8 +52,12 @@ class OldestMessages(msgspec.Struct, frozen=True):
 
 def oldest_messages(shard: ShardState, queue: QueueState) -> OldestMessages:
     """The oldest messages of a queue. O(log messages). Raises DamagedRecord."""
+    line = _line(shard, queue, queue.floor, 1) if queue.spans else []
+    delayed = _first_delayed(shard, queue) if queue.delayed else []
     return OldestMessages(
-        _stored_ms(shard, queue), receivable_since_ms(shard, queue), _unspent_ms(shard, queue)
+        _stored_ms(shard, queue, line, delayed),
+        receivable_since_ms(shard, queue),
+        _unspent_ms(shard, queue, line, delayed),
     )
 
 
@@ -61,33 +67,26 @@ def receivable_since_ms(shard: ShardState, queue: QueueState) -> int:
     return receivable(shard, queue)
 
 
-def _stored_ms(shard: ShardState, queue: QueueState) -> int:
-    rows, queue_id = shard.rows, queue.queue_id
-    found: list[int] = []
+def _stored_ms(shard: ShardState, queue: QueueState, line: _Line, delayed: _Delayed) -> int:
+    found = [message.retained_from_ms for _, message in line]
+    found += [message.retained_from_ms for _, _, message in delayed]
     if queue.spans:
-        page = _line(shard, queue, queue.floor, 1)
-        found += [message.retained_from_ms for _, message in page]
         # A message with a clock may be behind newer ones, but one without is never older than the
         # first.
-        clocks = rows.instants(
-            CLOCK, queue_id, 1, after=queue.clocks_after, quarantined=queue.quarantined
+        clocks = shard.rows.instants(
+            CLOCK, queue.queue_id, 1, after=queue.clocks_after, quarantined=queue.quarantined
         )
         found += [clock_ms for clock_ms, _ in clocks]
-    if queue.delayed:
-        found += [message.retained_from_ms for _, _, message in _first_delayed(shard, queue)]
     return min(found, default=0)
 
 
-def _unspent_ms(shard: ShardState, queue: QueueState) -> int:
-    found = [_first_unspent_ms(shard, queue)]
-    if queue.delayed:
-        page = _first_delayed(shard, queue)
-        found += [message.joined_at_ms or message.sent_at_ms for _, _, message in page]
+def _unspent_ms(shard: ShardState, queue: QueueState, line: _Line, delayed: _Delayed) -> int:
+    found = [_first_unspent_ms(shard, queue, line)]
+    found += [message.joined_at_ms or message.sent_at_ms for _, _, message in delayed]
     return min(filter(None, found), default=0)
 
 
-def _first_unspent_ms(shard: ShardState, queue: QueueState) -> int:
-    line = _line(shard, queue, queue.floor, 1) if queue.spans else []
+def _first_unspent_ms(shard: ShardState, queue: QueueState, line: _Line) -> int:
     if line and _received_here(shard, queue, *line[0]) >= OVER_RECEIVED_FROM:
         line = _line(shard, queue, queue.floor, _LOOKED_AT)
     all_looked_at = len(line) == queue.stored - queue.delayed
@@ -173,7 +172,7 @@ def _first_of_next_group_ms(shard: ShardState, queue: QueueState) -> int:
     return 0
 
 
-def _first_delayed(shard: ShardState, queue: QueueState) -> list[tuple[int, int, StoredMessage]]:
+def _first_delayed(shard: ShardState, queue: QueueState) -> _Delayed:
     """The first delayed message; none if it is a scheduled one, whose age begins with its time."""
     first = shard.rows.delayed(
         queue.queue_id, 1, after=queue.delayed_after, quarantined=queue.quarantined
@@ -181,9 +180,7 @@ def _first_delayed(shard: ShardState, queue: QueueState) -> list[tuple[int, int,
     return [each for each in first if queue.fifo or not each[2].clock_ms]
 
 
-def _line(
-    shard: ShardState, queue: QueueState, first: int, messages: int
-) -> list[tuple[int, StoredMessage]]:
+def _line(shard: ShardState, queue: QueueState, first: int, messages: int) -> _Line:
     page = shard.rows.line(
         queue.queue_id,
         first,

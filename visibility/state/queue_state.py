@@ -157,17 +157,17 @@ class Quarantine:
     @property
     def lost(self) -> int:
         """Number of unreadable messages."""
-        return sum(record.messages for record in self.spans.values())
+        return sum(record.messages for record in self.spans.values()) if self.spans else 0
 
     @property
     def blocked(self) -> int:
         """Number of messages that wait in blocked groups."""
-        return sum(group.waiting for group in self.groups.values())
+        return sum(group.waiting for group in self.groups.values()) if self.groups else 0
 
     @property
     def blocked_delayed(self) -> int:
         """Number of delayed messages in blocked groups."""
-        return sum(group.delayed for group in self.groups.values())
+        return sum(group.delayed for group in self.groups.values()) if self.groups else 0
 
     @property
     def messages(self) -> int:

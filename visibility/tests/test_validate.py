@@ -150,7 +150,7 @@ INVALID: list[tuple[ops.Operation, str]] = (
         (
             ops.ReceiveMessage(URL, visibility_timeout=43_201),
             "Value 43201 for parameter VisibilityTimeout is invalid. "
-            "Reason: Must be between 0 and 43200, if provided.",
+            "Reason: Must be >= 0 and <= 43200, if provided.",
         ),
         (
             ops.ChangeMessageVisibility(URL, "h", -1),

@@ -7,6 +7,7 @@ import asyncio
 
 import msgspec
 
+from cluster.replication.replica_messages import Append
 from cluster.shards.answers import NotDecided
 from cluster.tests.replication.shard_hosts import Reply, ShardCluster, ShardHost, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
@@ -97,15 +98,35 @@ async def test_an_answer_waits_for_the_leaders_own_disk(cluster: ShardCluster) -
     leader.disk.sync_s = (0.5, 0.5)
     cut_off(cluster, leader)
 
-    reply = cluster.ask(leader, prepared.send(Q, "a"))
+    first = cluster.ask(leader, prepared.send(Q, "a"))
+    await asyncio.sleep(0.1)
+    second = cluster.ask(leader, prepared.send(Q, "b"))
+    await asyncio.sleep(0.1)
     again = cluster.ask(leader, prepared.delete(Q, GONE))
-    await asyncio.sleep(0.4)
-    assert not reply.answers
-    assert not again.answers
+    await asyncio.sleep(0.2)
+    assert not first.answers
 
     await asyncio.sleep(0.2)
-    assert isinstance(reply.answers[0], SendMessageResult)
+    assert isinstance(first.answers[0], SendMessageResult)
+    assert second.answers == again.answers == [], "the last one saw the second"
+    await asyncio.sleep(0.5)
+    assert second.answers
     assert again.answers == [None]
+
+
+@staged
+async def test_a_read_waits_for_the_entry_that_it_saw(cluster: ShardCluster) -> None:
+    """Rule 7: its term is confirmed long before the Entry is committed."""
+    leader = await answering_early(cluster)
+    cluster.network.drops = lambda sender, to, message: isinstance(message, Append)
+    await sent(cluster, leader, "a")
+    counted = cluster.ask(leader, prepared.counters(Q))
+    await asyncio.sleep(1)
+    assert not counted.answers
+
+    cluster.network.drops = None
+    await cluster.until(lambda: bool(counted.answers))
+    assert counted.answers == [QueueCounters(2, 0, 0)]
 
 
 @staged

@@ -108,7 +108,7 @@ function shownFailure(queue, failure, found, panelOf) {
       el("h3", {}, failure.signs?.length ? failure.signs.map(sign)
         : el("span", { class: "masked" }, "masked")),
       el("strong", { class: "number" }, count(failure.messages))),
-    el("div", { class: "failure-body" }, histogram(failure, found), facts(queue.name, failure)),
+    el("div", { class: "failure-body" }, histogram(failure, found), facts(queue.name, title, failure)),
     query && el("div", { class: "actions" },
       panel.redriveLinks(title),
       link("Messages", `#/queues/${queue.name}/messages?${query}`, { class: "button", "aria-label": `Messages of ${title}` }),
@@ -122,7 +122,7 @@ function sign({ name, value }) {
     el("span", { class: "hint" }, path ?? NAMES[name]));
 }
 
-function facts(queue, { first_ms: first, last_ms: last, last_hour: hour, lost_ms: lost, sources, sample }) {
+function facts(queue, title, { first_ms: first, last_ms: last, last_hour: hour, lost_ms: lost, sources, sample }) {
   const from = Object.entries(sources).sort(([, one], [, other]) => other - one)
     .map(([name, messages]) => `${name || "elsewhere"} ${count(messages)}`);
   const left = (lost - nowMs()) / 1000;
@@ -131,7 +131,8 @@ function facts(queue, { first_ms: first, last_ms: last, last_hour: hour, lost_ms
     pair("In the last hour", count(hour)),
     pair("First lost", time(lost, left > 0 ? `in ${span(left)}` : "now"), left < 86400 ? "urgent" : ""),
     pair("From", from.slice(0, 3).join(", ") + (from.length > 3 ? `, ${from.length - 3} more` : "")),
-    sample !== null && pair("Sample", link("show", `#/queues/${queue}/messages/${sample}`)));
+    sample !== null && pair("Sample", link("show", `#/queues/${queue}/messages/${sample}`,
+      { "aria-label": `show a sample of ${title}` })));
 }
 
 function pair(name, value, kind = "") {

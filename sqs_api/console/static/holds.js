@@ -89,21 +89,19 @@ async function release(name, sequences) {
   return true;
 }
 
-/** Ask for owner and reference; resolves to true if messages were held. */
+/** Ask for owner and reference; resolves to true if messages were held. What failed is said beside them. */
 function hold(name, sequences) {
   if (document.querySelector("dialog[open]")) return Promise.resolve(false); // a click came twice
-  return new Promise((resolve, reject) => {
+  return new Promise((resolve) => {
     const owner = el("input", { name: "owner", autocomplete: "off", maxlength: "100" });
     const reference = el("input", { name: "reference", autocomplete: "off", maxlength: "200" });
     const same = el("div");
     const show = () =>
       fill(same, command(commands.hold(name, sequences, owner.value, reference.value)));
-    const away = () => {
+    const refusal = el("p", { class: "notice error", role: "alert", hidden: true });
+    const close = (done) => {
       dialog.close(); // the focus goes back
       dialog.remove();
-    };
-    const close = (done) => {
-      away();
       resolve(done);
     };
     const onsubmit = async () => {
@@ -113,8 +111,8 @@ function hold(name, sequences) {
         notice(changedText("held", answer.held, answer.kept));
         close(true);
       } catch (error) {
-        away();
-        reject(error);
+        refusal.textContent = error.message;
+        refusal.hidden = false;
       }
     };
     const dialog = el(
@@ -126,6 +124,7 @@ function hold(name, sequences) {
       form({ onsubmit, oninput: show },
         field("Owner, empty: you", owner),
         field("Reference, such as a ticket", reference),
+        refusal,
         el("p", { class: "actions" },
           submit("Hold", { busy: "Holding …" }),
           button("Keep everything as it is", () => close(false))),

@@ -8,11 +8,21 @@ const KEPT = 60;
 export async function repeat(signal, pauseMs, work) {
   while (!signal.aborted) {
     if (!document.hidden) await work();
-    await new Promise((/** @type {(value?: undefined) => void} */ resolve) => {
-      const timer = setTimeout(resolve, pauseMs);
-      signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
-    });
+    await pause(signal, pauseMs);
   }
+}
+
+/** Wait, until the signal at most. Nothing of it stays: a page may be open for days. */
+function pause(/** @type {AbortSignal} */ signal, /** @type {number} */ ms) {
+  return new Promise((/** @type {(value?: undefined) => void} */ resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
+  });
 }
 
 /** What was seen of queues since the page was opened. */

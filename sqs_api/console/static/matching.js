@@ -164,7 +164,8 @@ export class Matching {
       this.close();
       return true;
     } catch (error) {
-      this.failed(error);
+      if (error.status > 0 && error.status < 500) this.close(); // else it may be tried again as it was typed
+      this.fail(error);
       return false;
     } finally {
       await this.done();

@@ -47,6 +47,7 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
   let shown = [];
   let at = 0;
   let said = "";
+  let failure = ""; // of a search for an id
   const input = el("input", { type: "text", role: "combobox", "aria-controls": "entries", "aria-expanded": "true",
     "aria-label": "Go to, or do", "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false",
     placeholder: "A queue, a screen, or what to do here", oninput: changed, onkeydown: key });
@@ -73,6 +74,7 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
     const unseen = [];
     /** @type {string | null} */
     let token = "";
+    failure = "";
     try {
       while (token !== null) {
         say(`Looked at ${count(scanned)} messages …`);
@@ -89,7 +91,9 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
       }
       say(`None of ${count(scanned)} messages has this id.${unseen.length > 0 ? ` Not searched, for their shards have no leader: ${unseen.join(", ")}.` : ""}`);
     } catch (error) {
-      if (!mine.aborted) say(error.message);
+      if (mine.aborted) return;
+      failure = error.message;
+      say("");
     }
   }
 
@@ -100,7 +104,7 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
 
   function show() {
     const typed = input.value.trim();
-    shown = MESSAGE_ID.test(typed) && !said ? [{ text: `Find message ${typed}`, kind: "all queues", run: () => find(typed), stays: true }]
+    shown = MESSAGE_ID.test(typed) && !said ? [{ text: `${failure ? "Try again: find" : "Find"} message ${typed}`, kind: failure || "all queues", run: () => find(typed), stays: true }]
       : matching([...here, ...queues], input.value);
     at = Math.max(0, Math.min(at, shown.length - 1));
     fill(list, shown.length === 0 && el("li", { role: "option", "aria-disabled": "true" }, said || "Nothing has this name."),
@@ -113,6 +117,7 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
   async function changed() {
     at = 0;
     said = "";
+    failure = "";
     show();
     const mine = newest();
     const [search = ""] = input.value.trim().split(/\s+/);

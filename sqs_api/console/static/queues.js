@@ -159,5 +159,6 @@ function shown(number) {
 function redriveLink({ name, may, sources_total: sources }) {
   const mayRedrive = ["holdfast:GetQueue", "holdfast:RedriveMessages"].every((each) => may.includes(each));
   const text = sources === 1 ? "of one queue" : `of ${sources} queues`;
-  return mayRedrive ? link(text, `#/queues/${name}/redrive`) : text;
+  return mayRedrive ? link(text, `#/queues/${name}/redrive`,
+    { title: `redrive ${name}`, "aria-label": `${text}, redrive ${name}` }) : text;
 }

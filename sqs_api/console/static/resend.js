@@ -5,6 +5,7 @@ import { AttributeFields } from "./attribute_fields.js";
 import { jsonFault } from "./body_check.js";
 import * as commands from "./commands.js";
 import { command, el, field, fill, form, notice, submit } from "./dom.js";
+import { draftOf } from "./drafts.js";
 import { Editor } from "./editor.js";
 import { nameOf } from "./format.js";
 import { needed } from "./resource.js";
@@ -35,7 +36,8 @@ export async function showResend(screen) {
   const wasJson = jsonFault(message.body ?? "") === null;
   const newest = latest(signal);
   let largest = largestOf(queue);
-  const editor = new Editor({ text: message.body ?? "", rows: "16", changed: () => show(),
+  const draft = await draftOf(`${name} ${sequence}`);
+  const editor = new Editor({ text: draft.text ?? message.body ?? "", rows: "16", changed: () => show(),
     largest: () => largest, others: () => attributes.size, json: () => (wasJson ? "This is no JSON any more: " : "") });
 
   function copy() {
@@ -60,6 +62,7 @@ export async function showResend(screen) {
   }
 
   function show() {
+    draft.keep(editor.text);
     editor.check();
     fill(changes, shownDiff(message.body, editor.text));
     fill(same, command(commands.resend(name, sequence, copy(), message)));
@@ -73,6 +76,7 @@ export async function showResend(screen) {
         return;
       }
       notice(`Sent ${sent.message_id} to ${to.value}.`);
+      draft.forget();
       if (!signal.aborted) location.hash = `#/queues/${name}/messages`;
     } catch (error) {
       fail(error);

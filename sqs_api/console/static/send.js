@@ -4,6 +4,7 @@ import { get, needs, ofQueue, post } from "./api.js";
 import { AttributeFields } from "./attribute_fields.js";
 import * as commands from "./commands.js";
 import { command, el, field, fill, form, notice, submit } from "./dom.js";
+import { draftOf } from "./drafts.js";
 import { Editor } from "./editor.js";
 import { needed } from "./resource.js";
 
@@ -12,7 +13,8 @@ export async function showSend(screen) {
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "sqs:SendMessage");
   const attributes = new AttributeFields({}, () => show());
-  const editor = new Editor({ text: "", rows: "14", changed: () => show(), others: () => attributes.size,
+  const draft = await draftOf(name);
+  const editor = new Editor({ text: draft.text ?? "", rows: "14", changed: () => show(), others: () => attributes.size,
     largest: () => Number(queue.attributes.MaximumMessageSize),
     json: (text) => (/^\s*[[{]/.test(text) ? "This is no JSON: " : "") });
   const group = el("input", { autocomplete: "off" });
@@ -45,6 +47,7 @@ export async function showSend(screen) {
   }
 
   function show() {
+    draft.keep(editor.text);
     editor.check();
     fill(same, command(commands.send(queue, message())));
   }

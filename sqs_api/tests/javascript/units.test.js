@@ -1,6 +1,7 @@
 // Units of the console that need no browser.
 
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { test } from "node:test";
 
 process.env.TZ = "Europe/Stockholm"; // times are shown on the browser's clock
@@ -9,6 +10,7 @@ globalThis.location = { origin: "https://queues.example" };
 const { ago, backText, bothTimes, bytes, changedText, count, dayOf, delay, heardClock, instant, local, nameOf, nowMs, pretty, quoted, rate, secondsOf, sizeOf, span } = await import("./static/format.js");
 const { ARCHIVED, conditionsOf, conditionText, each, editText, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
   await import("./static/filters.js");
+const { repeat } = await import("./static/live.js");
 const { sent, sentUntilTaken } = await import("./static/wire.js");
 const { partsOf, unseenIn } = await import("./static/unseen_characters.js");
 const { hitsOf, textHits } = await import("./static/hits.js");
@@ -764,6 +766,33 @@ async function refusedWith(status, body, statusText = "") {
     Object.assign(globalThis, { fetch });
   }
 }
+
+test("a page that is open for days keeps nothing of its pauses", async () => {
+  const ended = new AbortController();
+  /** @type {number[]} */
+  const listeners = [];
+  const { document: before } = globalThis;
+  Object.assign(globalThis, { document: { hidden: false } });
+  try {
+    await repeat(ended.signal, 0, async () => {
+      listeners.push(getEventListeners(ended.signal, "abort").length);
+      if (listeners.length === 20) ended.abort();
+    });
+  } finally {
+    Object.assign(globalThis, { document: before });
+  }
+  assert.deepEqual(listeners, Array(20).fill(0));
+});
+
+test("the end of a screen ends its pause", async () => {
+  const ended = new AbortController();
+  const { document: before } = globalThis;
+  Object.assign(globalThis, { document: { hidden: true } });
+  const repeated = repeat(ended.signal, 3600000, async () => assert.fail("nobody looks"));
+  ended.abort();
+  await repeated;
+  Object.assign(globalThis, { document: before });
+});
 
 test("a refusal says what is needed, or what to do next", async () => {
   const denied = "User: arn:aws:iam::000000000000:user/wat is not authorized to perform: holdfast:ReadMessageBodies "
