@@ -67,6 +67,29 @@ def test_what_was_typed_is_there_after_a_look_at_another_screen(
     assert tab.faults == []
 
 
+def test_a_new_message_in_the_place_of_a_former_one_is_shown_as_it_is(
+    browser: Any, opened: NodeProcess
+) -> None:
+    """A queue that is made anew numbers its messages from 1 on again."""
+    client = sqs(opened)
+    body = None
+    for stored in ("former", "new"):
+        client.create_queue(QueueName="anew")
+        client.send_message(QueueUrl="anew", MessageBody=stored)
+        if body is None:
+            tab = tab_of(browser, opened, "/queues/anew/messages/1/resend")
+            body = tab.page.get_by_label("Body", exact=True)
+        else:
+            tab.go("/queues/anew/messages/1/resend")
+        expect(body).to_have_value(stored)
+        body.fill("typed")
+        tab.go("/queues")
+        body.wait_for(state="detached")
+        client.delete_queue(QueueUrl="anew")
+
+    assert tab.faults == []
+
+
 def test_a_late_delete_leaves_the_screen_that_was_opened_since(
     browser: Any, opened: NodeProcess
 ) -> None:

@@ -36,7 +36,7 @@ export async function showResend(screen) {
   const wasJson = jsonFault(message.body ?? "") === null;
   const newest = latest(signal);
   let largest = largestOf(queue);
-  const draft = await draftOf(`${name} ${sequence}`);
+  const draft = await draftOf(`${name} ${message.message_id}`);
   const editor = new Editor({ text: draft.text ?? message.body ?? "", rows: "16", changed: () => show(),
     largest: () => largest, others: () => attributes.size, json: () => (wasJson ? "This is no JSON any more: " : "") });
 
@@ -62,7 +62,8 @@ export async function showResend(screen) {
   }
 
   function show() {
-    draft.keep(editor.text);
+    if (editor.text !== message.body) draft.keep(editor.text);
+    else draft.forget();
     editor.check();
     fill(changes, shownDiff(message.body, editor.text));
     fill(same, command(commands.resend(name, sequence, copy(), message)));
