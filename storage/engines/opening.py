@@ -47,8 +47,8 @@ _WAYS_OUT = (
     "or start with --accept-loss on to go on without the rest"
 )
 _TRY_AGAIN = (
-    "Check the disk and the folder's permissions, then start again: nothing is known to be lost. "
-    "If that stays, copy what can be read with holdfast salvage"
+    "Check the disk, then start again: nothing is known to be lost. If that stays, copy what can "
+    "be read with holdfast salvage"
 )
 
 _NOT_ITS_FILES = (EACCES, EPERM, EISDIR, ENOTDIR, ELOOP)
@@ -100,7 +100,7 @@ def _closing(rows: RowStore, disk: Disk) -> Iterator[None]:
             if disk_refusal(error):
                 way_out = "Free some space"
             elif isinstance(error, OSError) and error.errno in _NOT_ITS_FILES:
-                way_out = "Correct its rights, or what lies there in its place"
+                way_out = "Correct its rights, or what lies there in its place, then start again"
             elif isinstance(error, NewerFormat):
                 way_out = "Start a version that knows it: this one was started in its place"
             raise StoreFailed(f"cannot open {rows.folder}: {error}. {way_out}") from error
