@@ -3,7 +3,8 @@ a fleet of several clusters read them, each ten seconds, and all that show or ch
 
 planner        the host that plans, bound to its lease, see `planner_key.py`
 mode           the mode; without it, shadow
-paused-from    the mode before the last pause, which its end brings back
+paused-from    the mode before a pause, which its end brings back; written with that pause's mode,
+               else it is of an earlier one (the version before writes none)
 load/HOST      a host's report, bound to its lease, see `load_records.py`
 peaks          the peaks that the next planner has to know, see `peaks.py`
 changes/ID     a change that was made, in the transaction that made it; kept for an hour, and as
@@ -125,7 +126,8 @@ class PlanRecords:
 
 def seen_in(records: Iterable[Record]) -> Seen:
     """All that these records say; those that cannot be read are named, and say nothing."""
-    mode, paused_from, revision = Mode.SHADOW, Mode.SHADOW, 0
+    mode, revision = Mode.SHADOW, 0
+    before = Mode.SHADOW, 0
     holder, peaks = None, None
     made: list[MadeChange] = []
     unreadable: list[str] = []
@@ -141,7 +143,7 @@ def seen_in(records: Iterable[Record]) -> Seen:
             elif record.key == PEAKS:
                 peaks = msgspec.json.decode(record.value, type=KnownPeaks)
             elif record.key == PAUSED_FROM:
-                paused_from = msgspec.json.decode(record.value, type=Mode)
+                before = msgspec.json.decode(record.value, type=Mode), record.revision
             elif record.key == MODE:
                 revision = record.revision
                 mode = msgspec.json.decode(record.value, type=Mode)
@@ -153,6 +155,7 @@ def seen_in(records: Iterable[Record]) -> Seen:
     made.sort(key=lambda each: (each.at_ms, each.change_id))
     present = tuple(_by_present_ids(made))
     unheard = (*unreadable, *silent)
+    paused_from = before[0] if before[1] == revision else Mode.SHADOW
     return Seen(mode, revision, holder, present, tuple(loads), unheard, peaks, paused_from)
 
 

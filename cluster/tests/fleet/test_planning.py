@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.coordination.coordination import Done, Outcome, Transaction, Unavailable, Unknown
 from cluster.fleet.loads import PartLoad
 from cluster.fleet.peaks import KnownPeaks
-from cluster.fleet.plan_records import MANAGER, PEAKS, Mode, PlanRecords, Seen
+from cluster.fleet.plan_records import MANAGER, MODE, PEAKS, Mode, PlanRecords, Seen
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.planner import NotNow
 from cluster.fleet.reasons import Why, reason
@@ -126,6 +127,16 @@ async def test_the_end_of_a_pause_brings_back_the_mode_before_it(
     assert await mode_after(Mode.PAUSED) is Mode.PAUSED, "by a second operator"
     assert (await world.a.manager.read()).unpaused is before
     assert await mode_after(None) is before
+
+
+async def test_a_host_of_the_version_before_pauses_without_the_mode_before(world: World) -> None:
+    for mode in (Mode.ON, Mode.PAUSED, Mode.SHADOW):
+        await world.a.manager.set_mode(mode)
+    paused = {MODE: msgspec.json.encode(Mode.PAUSED)}
+    assert isinstance(await world.a.root.below(MANAGER).commit(Transaction({}, paused)), Done)
+    assert (await world.a.manager.read()).unpaused is Mode.SHADOW, "not that of an earlier pause"
+    await world.a.manager.set_mode(None)
+    assert (await world.b.manager.read()).mode is Mode.SHADOW
 
 
 async def test_of_two_changes_of_the_mode_at_once_one_is_refused(world: World) -> None:
