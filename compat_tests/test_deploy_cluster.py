@@ -131,6 +131,16 @@ def test_keys_of_the_peers_are_not_committed() -> None:
         assert f"/deploy/{folder}/" in ignored
 
 
+@pytest.mark.parametrize("words", ["serve", "cluster try", "fleet try"])
+def test_folders_that_make_fills_with_keys_are_not_committed(words: str) -> None:
+    ignored = (DEPLOY.parent / ".gitignore").read_text().splitlines()
+
+    shown = run_command(*words.split(), "--help").stdout
+    (folder,) = re.findall(r"\[(?:default: )?(holdfast-\w+)\]", shown)
+
+    assert f"{folder}/" in ignored
+
+
 @pytest.mark.parametrize("zone", [None, "eu-central-1a"], ids=["no zone", "zone"])
 def test_hosts_of_the_pods_are_a_cluster(zone: str | None, tmp_path: Path) -> None:
     names = [name for name, _ in pod_hosts()]
