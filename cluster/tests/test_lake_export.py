@@ -22,7 +22,7 @@ from storage.lake.table import Lake
 from storage.tests.on_disk import changing
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import BATCH, DEPARTURE, row_key
+from visibility.rows.row_keys import BATCH, DEPARTURE, MESSAGE, row_key
 from visibility.rows.row_values import THE_SHARD, ArchiveRow, Departure, SealedBatch
 from visibility.rows.state_rows import write_archive
 from visibility.rules.leases import no_lease
@@ -67,6 +67,27 @@ def test_flows_are_written_once_all_else_is(tmp_path: Path) -> None:
     RocksRows(away).close()
     export(wanted(), lake, no_keyring)
     assert len(lake.list(FLOWS)) == 2
+
+
+def test_a_flipped_bit_in_snapshots_and_flows_can_be_seen(tmp_path: Path) -> None:
+    shard = tmp_path / "shard"
+    with changing(shard) as changes:
+        message = StoredMessage("id", 1_000, 7, b"x")
+        changes.put(row_key(7, MESSAGE, 1), encode_row(message))
+    lake = Lake(str(tmp_path / "lake"))
+    places = {7: QueuePlace("000000000000", "us-east-1", "q", False)}
+    flows = ShardExport(0, str(shard), "source", [dict(FLOW)])
+
+    export(Export(lake.url, [flows], [], 61_000, 61_000, places), lake, no_keyring)
+
+    for file in (*lake.list(SNAPSHOTS), *lake.list(FLOWS)):
+        path = tmp_path / "lake" / file.path
+        column = parquet.read_metadata(path).row_group(0).column(1)  # of 64 bits, uncoded
+        content = bytearray(path.read_bytes())
+        content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(OSError, match="CRC"):
+            parquet.read_table(path, page_checksum_verification=True)
 
 
 def test_a_message_between_shards_is_counted_where_it_goes(tmp_path: Path) -> None:

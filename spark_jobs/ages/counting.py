@@ -123,7 +123,7 @@ class _Queues:
 
 def _batches(lake: Lake, file: LakeFile, count_bytes: Count) -> Iterator[pa.RecordBatch]:
     with lake.open(file.path) as stream:
-        opened = pq.ParquetFile(stream, read_dictionary=_NAMES)
+        opened = pq.ParquetFile(stream, read_dictionary=_NAMES, page_checksum_verification=True)
         left = file.size
         for rows in opened.iter_batches(_BATCH_ROWS, columns=_READ, use_threads=False):
             yield rows
@@ -195,7 +195,8 @@ def count_times(shard: ShardHour, lake: Lake, _: Count) -> Iterator[pa.RecordBat
     rows: list[pa.Table] = []
     for file in shard.flows:
         with lake.open(file.path) as stream:
-            flows = pq.read_table(stream, columns=[*_NAMES, *_TIMES_IN_QUEUE])
+            columns = [*_NAMES, *_TIMES_IN_QUEUE]
+            flows = pq.read_table(stream, columns=columns, page_checksum_verification=True)
         buckets, counts = (flows[name].combine_chunks() for name in _TIMES_IN_QUEUE)
         names = flows.select(_NAMES).take(pc.list_parent_indices(buckets))
         pairs = {"bucket": pc.list_flatten(buckets), "count": pc.list_flatten(counts)}
@@ -214,7 +215,7 @@ def read_flows(shard: ShardHour, lake: Lake, count_bytes: Count) -> Iterator[pa.
     instants = {"hour": shard.hour_ms, "begun_at": shard.begun_ms, "ended_at": ended_ms}
     for file in shard.flows:
         with lake.open(file.path) as stream:
-            rows = pq.read_table(stream, schema=arrow_schema(FLOW))
+            rows = pq.read_table(stream, schema=arrow_schema(FLOW), page_checksum_verification=True)
         for name, at_ms in instants.items():
             value = pa.scalar(at_ms and at_ms * 1000, schema.field(name).type)
             rows = rows.append_column(schema.field(name), pa.repeat(value, len(rows)))

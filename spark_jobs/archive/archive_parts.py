@@ -157,6 +157,7 @@ class _OpenPart:
             compression="zstd",
             compression_level=_ZSTD_LEVEL,
             use_dictionary=_REPEATED,
+            write_page_checksum=True,
         )
         self._writer = self.stack.enter_context(writer)
 

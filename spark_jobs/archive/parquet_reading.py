@@ -85,10 +85,14 @@ def read_rows(
     """The rows of a Parquet file with these columns, in batches of bounded size. Raises Damaged.
 
     `size` is that of the decoded content, which the encoding may hide. With `has_more`, the file
-    may have other columns, too. Columns that a version before 0.2 did not write are null.
+    may have other columns, too. Columns that a version before 0.2 did not write are null. Pages are
+    compared with their checksums, as the rows' checksums do not cover all columns.
     """
     try:
-        with lake.open(path) as stream, pq.ParquetFile(stream) as file:
+        with (
+            lake.open(path) as stream,
+            pq.ParquetFile(stream, page_checksum_verification=True) as file,
+        ):
             found = file.schema_arrow
             if has_more:
                 found = pa.schema([each for each in found if each.name in schema.names])
@@ -102,6 +106,7 @@ def read_rows(
             at_once = max(1, min(_READ_ROWS, _READ_BYTES * file.metadata.num_rows // size))
             for group in range(file.num_row_groups):  # given all groups, pyarrow reads ahead
                 for batch in file.iter_batches(at_once, [group], written.names, use_threads=False):
+                    batch.validate(full=True)  # texts are UTF-8
                     yield _with_nulls(batch, schema)
     except LakeUnusable as error:
         raise Damaged(str(error)) from error

@@ -57,9 +57,12 @@ def _open_lake(context: click.Context, _: click.Parameter, url: str) -> Lake:
     environment = context.find_object(Environment) or Environment()
     try:
         lake = Lake(url, environment.store, environment.umask)
+        is_there = not lake.is_local or Path(lake.url).is_dir()
     except LakeUnusable as error:
         raise click.BadParameter(str(error)) from error
-    if lake.is_local and not Path(lake.url).is_dir():
+    except OSError as error:  # such as a folder above it that is not this user's
+        raise click.BadParameter(f"cannot read {url}: {error.strerror}") from error
+    if not is_there:
         raise click.BadParameter(f"there is no folder {lake.url}")
     return lake
 

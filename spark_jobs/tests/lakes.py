@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -80,7 +81,12 @@ def messages(count: int, *, batch: int = 1, **given: Any) -> list[Row]:
 
 
 def write_segment(
-    lake: Lake, rows: Sequence[Row], *, columns: Columns = SEGMENT, **said: Any
+    lake: Lake,
+    rows: Sequence[Row],
+    *,
+    columns: Columns = SEGMENT,
+    checksums: bool = True,
+    **said: Any,
 ) -> str:
     """Write the rows as the segment of their batch; `said` replaces footer fields. Its path."""
     batch = rows[0]
@@ -100,8 +106,22 @@ def write_segment(
     folder = segment_folder(batch["source"], batch["shard"])
     path = f"{folder}/{segment_name(batch['batch'])}"
     with lake.draft(path) as draft:
-        pq.write_table(table, draft, row_group_size=7)
+        pq.write_table(table, draft, row_group_size=7, write_page_checksum=checksums)
     return path
+
+
+def with_flips(path: Path) -> Iterator[str]:
+    """Flip a bit in the last page of each column and row group, in turn; the column."""
+    content = path.read_bytes()
+    metadata = pq.read_metadata(path)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            first, data = chunk.dictionary_page_offset, chunk.data_page_offset
+            begin = data if first is None else min(first, data)
+            flipped = bytearray(content)
+            flipped[begin + chunk.total_compressed_size - 1] ^= 1
+            path.write_bytes(flipped)
+            yield chunk.path_in_schema.partition(".")[0]
 
 
 def write_batches(lake: Lake, batches: int, count: int, **given: Any) -> list[Row]:

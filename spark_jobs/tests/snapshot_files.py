@@ -75,5 +75,6 @@ def _write(
     schema = arrow_schema(columns)
     known = [{name: row[name] for name in schema.names} for row in rows]
     with lake.draft(path) as draft:
-        pq.write_table(pa.Table.from_pylist(known, schema=schema), draft, row_group_size=1000)
+        table = pa.Table.from_pylist(known, schema=schema)
+        pq.write_table(table, draft, row_group_size=1000, write_page_checksum=True)
     return path

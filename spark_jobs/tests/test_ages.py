@@ -6,8 +6,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +21,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.ages.age_statistics import histogram, queue_hours, ranked
-from spark_jobs.ages.counting import buckets_of
+from spark_jobs.ages.counting import (
+    Read,
+    SnapshotPart,
+    buckets_of,
+    count_snapshots,
+    count_times,
+    read_flows,
+)
 from spark_jobs.ages.lake_snapshots import count_cells, find_hours, movements
 from spark_jobs.lib.live_count import LiveCount
+from spark_jobs.tests.lakes import with_flips
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.lake.archive_schema import BUCKETS_PER_DOUBLING, bucket_of
-from storage.lake.table import Lake
+from storage.lake.table import Lake, LakeUnusable
 
 Row = dict[str, Any]
 
@@ -120,6 +131,29 @@ def test_executors_need_pyarrow_and_numpy_only() -> None:
     ).stdout
 
     assert not {"pyspark", "pandas", "deltalake", "boto3", "click"} & set(said.split())
+
+
+def test_a_flipped_bit_in_a_column_that_is_counted_is_damage(lake: Lake) -> None:
+    snapshot = write_snapshot(lake, at(10), [stored("q", age) for age in range(20)])
+    flows = write_flows(lake, at(10), [flow("q", 5, **SOME)])
+    (hour,) = find_hours(lake).values()
+    (shard,) = hour.shards.values()
+    part = SnapshotPart(shard.snapshots, shard.hour_ms, 1, None)
+
+    def is_read(*reads: Read) -> bool:
+        with suppress(LakeUnusable):
+            return all([*read(lake, lambda _: None)] for read in reads)
+        return False
+
+    of_flows = [partial(each, shard) for each in (count_times, read_flows)]
+    assert is_read(partial(count_snapshots, part), *of_flows)
+    missed = {
+        column
+        for column in with_flips(Path(lake.path(snapshot)))
+        if is_read(partial(count_snapshots, part))
+    }
+    assert missed == {"state", "size"}  # which the job does not read
+    assert not any(is_read(*of_flows) for _ in with_flips(Path(lake.path(flows))))
 
 
 # -- stored messages -------------------------------------------------------------------------------

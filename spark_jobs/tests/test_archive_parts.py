@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.archive.archive_parts import COLUMNS, Limits, Part, PartWriter
-from spark_jobs.tests.lakes import SOURCE, message
+from spark_jobs.archive.parquet_reading import Damaged, TableFile, read_table_file
+from spark_jobs.tests.lakes import SOURCE, message, with_flips
 from storage.lake.archive_schema import ARCHIVE, SEGMENT, BatchId, arrow_schema
 from storage.lake.table import Lake, LakeUnusable
 
@@ -79,6 +81,24 @@ def test_part_says_what_its_instants_span_rounded_outwards(lake: Lake) -> None:
         "maxValues": {"sent_at": "2026-11-21T08:00:02.124Z"},
         "nullCount": {},
     }
+
+
+def test_a_flipped_bit_in_any_column_of_a_part_is_damage(lake: Lake) -> None:
+    """A compaction would carry on what the rows' checksums do not cover, such as the group."""
+    with PartWriter(lake, "part") as writer:
+        for batch in batches_of(100, 100):
+            writer.add(batch)
+        part = writer.finish()[0]
+    account, queue, day = part.partition
+    file = TableFile(part.path, part.size, part.rows, account, queue, date.fromisoformat(day))
+    assert sum(rows.num_rows for rows in read_table_file(lake, file)) == part.rows
+
+    columns: set[str] = set()
+    for column in with_flips(Path(lake.path(f"{ARCHIVE}/{part.path}"))):
+        columns.add(column)
+        with pytest.raises(Damaged):
+            list(read_table_file(lake, file))
+    assert columns == set(COLUMNS.names)
 
 
 def test_parts_before_an_error_stay_and_its_draft_goes(lake: Lake) -> None:

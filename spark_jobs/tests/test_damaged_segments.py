@@ -11,6 +11,8 @@ import pytest
 
 from spark_jobs.archive.archive_job import plan, verify
 from spark_jobs.archive.executor import write_segments_here
+from spark_jobs.archive.parquet_reading import Damaged
+from spark_jobs.archive.segment_files import read_segment
 from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.tests.job_services import ArchiveJob
 from spark_jobs.tests.lakes import (
@@ -20,10 +22,11 @@ from spark_jobs.tests.lakes import (
     messages,
     names,
     orphans,
+    with_flips,
     write_batches,
     write_segment,
 )
-from storage.lake.archive_schema import SEGMENTS
+from storage.lake.archive_schema import SEGMENT, SEGMENTS
 from storage.lake.table import Lake
 
 RUN = "archive-" + "0" * 32
@@ -200,6 +203,29 @@ def test_executor_that_finds_damage_names_the_segment(
     damage: Callable[[Lake], str], spark_job: ArchiveJob
 ) -> None:
     _damaged(damage, "batch-000000000002.parquet", spark_job)
+
+
+def test_a_flipped_bit_in_any_column_is_damage(lake: Lake) -> None:
+    """The rows' checksums cover body and attributes only; the pages have their own."""
+    path = Path(lake.path(write_segment(lake, messages(20, batch=1))))
+    (segment,) = plan(lake, {}, {}, print).segments
+    columns: set[str] = set()
+    for column in with_flips(path):
+        columns.add(column)
+        with pytest.raises(Damaged):
+            list(read_segment(lake, segment))
+    assert columns == set(SEGMENT)
+
+
+def test_text_that_is_no_text_is_damage(lake: Lake) -> None:
+    """In a segment without checksums of its pages."""
+    path = write_segment(lake, messages(20, queue="sixteen-letters-"), checksums=False)
+    (segment,) = plan(lake, {}, {}, print).segments
+    file = Path(lake.path(path))
+    file.write_bytes(file.read_bytes().replace(b"sixteen-letters-", b"sixteen-letter\xff-"))
+
+    with pytest.raises(Damaged):
+        list(read_segment(lake, segment))
 
 
 def _damaged(damage: Callable[[Lake], str], reason: str, job: ArchiveJob) -> None:

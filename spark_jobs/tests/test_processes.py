@@ -169,6 +169,7 @@ def test_wrong_umask_is_status_2(
     [
         (["archive"], "--lake"),
         (["archive", "--lake", "/nowhere"], "there is no folder /nowhere"),
+        (["archive", "--lake", "/" + "x" * 300], "xx: File name too long"),
         (["archive", "--lake", "ftp://x/y"], "must be a folder or s3://"),
         (["archive", "--lake", ".", "--url", "nine"], "no http:// or https:// address"),
         (["archive", "--lake", ".", "--endpoint", "nine"], "no http:// or https:// address"),

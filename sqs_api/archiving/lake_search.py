@@ -219,7 +219,7 @@ class _Search:
 
     def _read(self, group: _Group) -> None:
         with self._lake.files.open_input_file(self._lake.path(group.file.path)) as stream:
-            opened = pq.ParquetFile(stream, metadata=group.footer)
+            opened = pq.ParquetFile(stream, metadata=group.footer, page_checksum_verification=True)
             for row in self._wanted_rows(opened, group):
                 key = self._key(row.place)
                 if self._after is None or key > self._after:

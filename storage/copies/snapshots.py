@@ -69,7 +69,13 @@ def write_snapshot(
     schema = arrow_schema(SNAPSHOT)
     with (
         lake.draft(path) as draft,
-        parquet.ParquetWriter(draft, schema, compression="zstd", use_dictionary=_REPEATED) as file,
+        parquet.ParquetWriter(
+            draft,
+            schema,
+            compression="zstd",
+            use_dictionary=_REPEATED,
+            write_page_checksum=True,
+        ) as file,
     ):
         for place, messages in _by_place(rows, queues, taken_at_ms):
             for group in _groups(messages):
@@ -109,7 +115,8 @@ def write_flows(
     path = _path(FLOWS, source, shard, until_ms)
     lake.remove_drafts(path.rpartition("/")[0])
     with lake.draft(path) as draft:
-        parquet.write_table(pa.Table.from_pylist(flows, arrow_schema(FLOW)), draft)
+        table = pa.Table.from_pylist(flows, arrow_schema(FLOW))
+        parquet.write_table(table, draft, write_page_checksum=True)
 
 
 def _path(kind: str, source: str, shard: int, at_ms: int) -> str:

@@ -203,7 +203,10 @@ def _segment(lake: Lake, dropped: date | None, batch: BatchId) -> tuple[Sum, set
     where: set[str] = set()
     sums: dict[BatchId, Sum] = {}
     kept: dict[BatchId, Sum] = {}
-    with lake.open(batch.path) as stream, pq.ParquetFile(stream) as file:
+    with (
+        lake.open(batch.path) as stream,
+        pq.ParquetFile(stream, page_checksum_verification=True) as file,
+    ):
         said = json.loads((file.metadata.metadata or {}).get(FOOTER_KEY, b"{}"))
         columns = [*_BATCH, "checksum", "account", "queue", "sent_at"]
         for rows in _row_groups(file, columns):
@@ -237,7 +240,10 @@ def _files(table: DeltaTable, partitions: set[str]) -> list[str]:
 def _sums(lake: Lake, path: str) -> Mapping[BatchId, Sum]:
     """The sums of the batches in a file of the table."""
     found: dict[BatchId, Sum] = {}
-    with lake.open(f"{ARCHIVE}/{path}") as stream, pq.ParquetFile(stream) as file:
+    with (
+        lake.open(f"{ARCHIVE}/{path}") as stream,
+        pq.ParquetFile(stream, page_checksum_verification=True) as file,
+    ):
         for rows in _row_groups(file, [*_BATCH, "checksum"]):
             _add(found, _by_batch(rows))
     return found
