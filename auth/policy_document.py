@@ -204,7 +204,7 @@ def _principals(value: object, place: str) -> Principals:
 
 
 def _action(name: str) -> Callable[[str], object]:
-    """A matcher of actions: what fits an old name fits the new one, too."""
+    """A matcher of actions; a pattern that fits an old name fits the new one, too."""
     matches = _pattern(name.lower())
     renamed = {new.lower() for old, new in RENAMED.items() if matches(old.lower())}
     return (lambda action: action in renamed or matches(action)) if renamed else matches

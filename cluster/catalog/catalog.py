@@ -320,9 +320,8 @@ class Catalog(QueueView):
         return queue
 
     async def change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
-        """Do what this decides by the rules of parts, once all shards have said which parts they
-        know: numbers and ids of parts that only they know are in use. It may raise errors of its
-        own."""
+        """Make the change that `decide` returns, once all shards have reported their parts: numbers
+        and ids of parts that only they know are in use. `decide` may raise errors of its own."""
         await self._others.all_heard()
         return await self._issue(decide)
 
@@ -483,7 +482,7 @@ class Catalog(QueueView):
             await self._do(decide)
 
     async def remove_part(self, queue_id: int, version: int) -> None:
-        """Remove a part that is empty, as its shard said about the queue in this version."""
+        """Remove a part that its shard reported empty, for the queue in this version."""
         await self._do(lambda: part_rules.remove_part(self, queue_id, version, self._now_ms()))
 
     async def create_queue(

@@ -161,8 +161,8 @@ def raise_ids(view: QueueView, at_least: int) -> Decision:
 
 
 def remove_shards(view: QueueView, shards: Iterable[int], now_ms: int) -> Decision:
-    """Shards to which no queue comes any more. One id is skipped, so what was decided about a new
-    queue or part before is decided again."""
+    """Mark shards that get no more queues. One id is skipped, so earlier decisions about new queues
+    or parts conflict and are made again."""
     entries: Entries = {removed_key(shard): now_ms for shard in shards}
     return Decision(entries | {LAST_ID: view.highest_queue_id + 1})
 

@@ -345,11 +345,11 @@ class IdentityStore:
         names: Collection[str],
         policies: Mapping[str, str] | None,
     ) -> User | None:
-        """The user (account and name) of a subject, made at the first time, with these policies in
-        the place of those of these `names`.
+        """The user (account and name) of a subject, made the first time; these policies replace
+        those of these `names`.
 
-        With None no user is made, and one that is there loses them. Raises ValueError if the user
-        is another one's, or the name is none.
+        With None no user is made, and an existing one loses them. Raises ValueError if the user
+        belongs to another subject, or the name is invalid.
         """
         account, name = owner
         _check_name(name)

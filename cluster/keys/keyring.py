@@ -376,8 +376,8 @@ class Keyring(NamedKeys):
         return not self._lost.has(key_records.block_of(key.number))
 
     async def _new_block(self, row: str) -> key_records.OwnBlock:
-        """A block that nobody else uses: a new one, or a spare one while there can be no new one.
-        Raises KeysAway."""
+        """A block of this process alone: a new one, or a spare one while none can be made. Raises
+        KeysAway."""
         try:
             return await self._records.change(lambda draft: self._put_new_block(draft, row))
         except KeysAway:
@@ -427,7 +427,7 @@ class Keyring(NamedKeys):
 
     def data_key(self, number: int) -> tuple[NamedKey, DataKey]:
         """A data key and the named key it belongs to. Raises SealBroken if it is missing or cannot
-        be unwrapped, and KeysAway if that cannot be said yet."""
+        be unwrapped, and KeysAway while that is not known."""
         known = self._data_keys.get(number)
         if known is not None:
             return known

@@ -221,12 +221,12 @@ class Shard(Leader, LeadOwner):
     # -- what others may look into -----------------------------------------------------------------
 
     def subscribe(self, on_news: shard_report.OnNews) -> None:
-        """Have the shard's news told, from now on."""
+        """Report the shard's news to a listener from now on."""
         self._listeners.append(on_news)
 
     def follow(self, queue_ids: Collection[int], on_rows: shard_report.OnRows) -> None:
-        """Have the row changes told of Entries that change one of these queues, instead of those
-        followed before. `News.LEADS` says that some may have been missed."""
+        """Report row changes of Entries that change one of these queues, instead of those followed
+        before. After `News.LEADS` some may have been missed."""
 
         def tell(ops: Ops) -> None:
             try:
@@ -275,12 +275,12 @@ class Shard(Leader, LeadOwner):
         return {each.to_shard for each in self._state.outbox.departures.values()}
 
     def locking(self) -> list[int]:
-        """Ids of the queues of which groups are locked."""
+        """Ids of the queues with locked groups."""
         state = self._state
         return [each for each in state.locking if each in state.queues]
 
     def sharing(self) -> dict[int, MoveTask]:
-        """The move tasks of which several parts do shares, by the id of their queue or part."""
+        """The move tasks shared by several parts, by the id of their queue or part."""
         state = self._state
         tasks = {
             each: state.queues[each].active_task for each in state.sharing.keys() & state.queues
@@ -389,7 +389,7 @@ class Shard(Leader, LeadOwner):
 
     @override
     def on_deposed(self) -> None:
-        """Drop memory; what is not released is refused."""
+        """Drop memory and refuse unreleased answers."""
         if self.phase in (shard_report.Phase.LEADING, shard_report.Phase.FOLLOWING):
             self._leave(shard_report.Phase.FOLLOWING)
             self._log.info("shard_follows")

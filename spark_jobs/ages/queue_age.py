@@ -5,7 +5,7 @@ changes nothing, a killed run has replaced whole hours or none, and one of two o
 starts over. An hour that has lost files stays as it is. Hours in which no queue had messages have
 no rows; LAKE/queue_age_empty.json has their files. The newest hour is also written to
 LAKE/queue_age_latest.json, which the service reads, and two days to LAKE/reports/queue-age.html. An
-hour with a damaged file is left out and told; the others are computed all the same.
+hour with a damaged file is left out and reported; the others are computed.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def find(
 ) -> tuple[list[TableFile], Destination]:
     """Files that may have selected messages, and the queue to send to, by default their own.
 
-    There are no files of a queue of which nothing was archived yet. Raises JobFailed, also for a
+    A queue without archived messages has no files. Raises JobFailed, also for a
     queue that neither the archive nor the service has.
     """
     try:

@@ -42,7 +42,7 @@ def check_lake(settings: Settings) -> None:
     if missing:
         raise LakeRefused(
             f"lake: needs {', '.join(missing)}: `make serve` with --lake installs that; without "
-            "make: pip install 'holdfast[spark]'"
+            "make, in a checkout: pip install '.[spark]'"
         )
     if "://" not in settings.lake and Path(settings.lake).is_file():
         raise LakeRefused(f"lake: {settings.lake} is a file, not a folder")

@@ -238,7 +238,7 @@ def jobs(arguments: tuple[str, ...]) -> None:
     """Run a Spark job over the lake: archive, queue-age, dead-letters, replay or compact."""
     if find_spec("pyspark") is None:
         raise command_options.Refused(
-            "holdfast jobs needs pyspark: `make jobs` installs and runs it; without make: "
-            "pip install 'holdfast[spark]'"
+            "holdfast jobs needs pyspark: `make jobs` installs and runs it; without make, in a "
+            "checkout: pip install '.[spark]'"
         )
     os.execv(JOBS[0], [*JOBS, *arguments])

@@ -1,4 +1,4 @@
-"""`holdfast messages`: look at messages without receiving them, and mend what is wrong."""
+"""`holdfast messages`: look at messages without receiving them, and repair queues."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def browse(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) 
 @click.argument("message_id", metavar="ID")
 @asks
 def find(service: OperatorClient, *, message_id: str, as_json: bool) -> None:
-    """Find the message with this ID in whatever queue it is, without receiving it.
+    """Find the message with this ID in any queue, without receiving it.
 
     ID is its whole id, one it had before a redrive or an edit, or the beginning of its id. All
     queues are searched until one has it, some 200,000 messages a second.

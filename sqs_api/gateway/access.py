@@ -442,8 +442,8 @@ _DENIES_ALL = read_policy(
 
 
 def _read(text: str) -> Policy:
-    """Read a queue's policy, which could be read when it was set; one that cannot be read now may
-    have denied anything, so it does."""
+    """Read a queue's policy, which was readable when it was set. An unreadable one denies
+    everything."""
     try:
         return read_policy(text, Kind.QUEUE)
     except PolicyRefused as error:

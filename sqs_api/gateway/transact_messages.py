@@ -1,7 +1,7 @@
 """Transactions: Holdfast.TransactMessages on SQS's endpoint, from the request to its answer.
 
-The gateway asks this service once a request was refused as one of SQS, so that SQS's requests pay
-nothing; clients sign it for `sqs`. Each entry needs the permission of SendMessage or DeleteMessage
+The gateway asks this service after SQS refused the request, so SQS's requests pay nothing; clients
+sign it for `sqs`. Each entry needs the permission of SendMessage or DeleteMessage
 on its queue. Names of errors are DynamoDB's, of which TransactWriteItems is the model.
 
 An accepted transaction is answered once all its messages are in their queues (rule 49).

@@ -350,7 +350,7 @@ def _note(
     destination: QueueDefinition | None,
     chosen: MessageFilter | None,
 ) -> None:
-    """Note for the audit log what is asked for."""
+    """Note the request for the audit log."""
     asked.noted |= {
         "messages": "all" if wanted.sequences is None else wanted.sequences,
         "destination": None if destination is None else destination.arn,
@@ -399,8 +399,8 @@ async def list_redrives(
 def may_read_all(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, tasks: list[MoveTask]
 ) -> bool:
-    """True if the caller may read what redrives of a queue say of bodies. The sources of the queue
-    are looked for only where one says something: that takes a look at all queues."""
+    """True if the caller may read the parts of bodies that redrives of a queue show. Only if one
+    shows some, the queue's sources are searched, which looks at all queues."""
     if not any(task.edit or (task.filter and task.filter.reads_bodies) for task in tasks):
         return True
     return may_read(asked, queue, context.catalog.dead_letter_sources(queue))

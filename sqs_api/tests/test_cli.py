@@ -103,8 +103,8 @@ def test_jobs_without_spark_name_both_ways_to_install_it(monkeypatch: pytest.Mon
         assert run("jobs", *arguments) == Said(
             2,
             "",
-            "holdfast jobs needs pyspark: `make jobs` installs and runs it; without make: "
-            "pip install 'holdfast[spark]'",
+            "holdfast jobs needs pyspark: `make jobs` installs and runs it; without make, in a "
+            "checkout: pip install '.[spark]'",
         )
 
 

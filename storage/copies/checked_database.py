@@ -284,7 +284,7 @@ def attach_copy(database: sqlite3.Connection, copy: Path) -> None:
 
 def mend_attached_copy(database: sqlite3.Connection) -> None:
     """Bring the second copy up to the database if it lacks a transaction: the two do not commit as
-    one, and on a disk that is just full the copy's part may be refused. Writes what differs only.
+    one, and a disk that is just full may refuse the copy's part. Writes only differences.
 
     Raises sqlite3.Error: then triggers would make the copy useless with the next change.
     """

@@ -263,8 +263,8 @@ class RocksRows(RocksReader):
 
 
 def _in_order(ops: Ops) -> Iterable[tuple[bytes, Any]]:
-    """The changes by key, as RocksDB inserts a key faster behind the one that it inserted before;
-    those of one key stay in order, and all of them if ranges are deleted."""
+    """The changes sorted by key, which RocksDB inserts faster; those of one key keep their order,
+    and so do all of them if ranges are deleted."""
     changes: Iterator[Any] = iter(ops)
     pairs = zip(changes, changes, strict=True)
     return pairs if list in map(type, ops) else sorted(pairs, key=_KEY)

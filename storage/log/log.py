@@ -34,7 +34,7 @@ from storage.log.log_segments import Segment, SegmentsInUse, Spares, write_heade
 
 
 class LogFailed(Exception):
-    """The disk refused a write or a sync, or the log is closed: what is not synced is unknown."""
+    """The disk refused a write or a sync, or the log is closed: unsynced Entries may be lost."""
 
 
 class LogFull(Exception):

@@ -101,7 +101,7 @@ class Spares:
         return self._ready.pop(0) if self._ready else self._make_now()
 
     def release(self, segment: Segment) -> None:
-        """Nothing needs what the segment holds."""
+        """Keep the segment for reuse: its Entries are no longer needed."""
         segment.is_written = True
         segment.first = segment.last = segment.used = 0
         self._free.append(segment)
@@ -177,7 +177,7 @@ class Spares:
 
     def _take_back(self, segment: Segment) -> bool:
         """Keep a file that could not be prepared, or give it up: then True, and another can be
-        tried at once. A new one that found no room is removed, so that others have what it took."""
+        tried at once. A new one without room is removed, which frees its space."""
         if segment.size < self.segment_bytes:
             self._remove(segment)
             return False

@@ -69,7 +69,7 @@ class ReturnMessages(Operation, frozen=True):
 
 
 class UndoReceive(Operation, frozen=True):
-    """Return what the receive with this request's id got, as a retry of it; answers None."""
+    """Give back the messages of the receive with this request's id, as its retry; answers None."""
 
 
 def _newest_lease(queue: QueueState, order: Order, receipt: Receipt) -> Lease | None:
@@ -125,8 +125,8 @@ class Acknowledging:
         """Delete the message of a handle.
 
         Raises InvalidParameterValue for an expired handle of a FIFO queue, in a batch
-        ReceiptHandleIsInvalid; ServiceUnavailable for a message of a batch that is more than the
-        archive takes at once, and for one that a transaction may be about to delete.
+        ReceiptHandleIsInvalid; ServiceUnavailable for a batch's message beyond what the archive
+        takes at once, and for one that a transaction may be about to delete.
         """
         newest = _newest_lease(self._queue, self._order, receipt)
         if newest is not None:
@@ -437,7 +437,7 @@ def decide_undo_receive(shard: ShardState, request: Request, stamp: Stamp) -> Ou
 def _undo_receive(
     short: ShortReceive, shard: ShardState, request: Request, stamp: Stamp
 ) -> Outcome:
-    """Give back what the receive got, unless a purge or another receive has it since."""
+    """Give back the receive's messages, except those that were purged or received since."""
     is_purged = short.queue_id != request.queue.queue_id
     receipts = () if is_purged else (Receipt(*delivery) for delivery in short.deliveries)
     return give_back(shard, request, stamp, receipts)

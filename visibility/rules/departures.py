@@ -195,9 +195,9 @@ class Departures:
 def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """The next messages for a shard. Like any answer, this one leaves once they are committed.
 
-    Those that have waited behind some for another shard for long get new numbers, with all of their
-    group behind them: nobody was asked about any of these yet. Questions have a page of their own
-    before: they are answered also on a disk without space for messages.
+    Messages that waited long behind some for another shard get new numbers, with all of their group
+    behind them: none of these was sent to a shard yet. Questions come first, on a page of their
+    own: they are answered also on a disk without space for messages.
     """
     operation = request.operation
     assert isinstance(operation, ReadOutbox)
@@ -299,8 +299,8 @@ def _waits(shard: ShardState, departure: Departure) -> bool:
 
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
-    """The departure to a part other than the one that refused it; None if none is known. One with a
-    deduplication id goes to all that may know one that counts, in their order."""
+    """The departure to another part than the one that refused it; None if none is known. With a
+    deduplication id it goes to all parts that may remember the id, in their order."""
     queue = shard.definitions.queue_of_arn(departure.target_arn)
     group, refused_by = departure.arriving.group, departure.target_queue_id
     if queue is None:

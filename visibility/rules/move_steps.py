@@ -222,8 +222,8 @@ class _Moving:
         return takes(self._rooms[target.queue_id], size)
 
     def _part_of(self, target: QueueDefinition, group: bytes) -> QueueDefinition | str:
-        """The part that takes the messages of this step, or of a FIFO queue those of the group, or
-        the reason why there is none."""
+        """The part for the messages of this step (in a FIFO queue, of the group), or the reason why
+        there is none."""
         if shares_out(target):
             return target.part_for(group)
         if not target.parts:
@@ -233,7 +233,7 @@ class _Moving:
         return self._drawn[target.queue_id] or TARGET_GONE
 
     def _is_chosen(self, sequence: int, message: StoredMessage) -> bool:
-        """True for a message that is to move; one that cannot be compared stays."""
+        """True for a message that should move; one that cannot be compared stays."""
         if message.group in self._queue.quarantined.groups or is_hidden(self._queue, sequence):
             return False
         if self._too_old.passes(message):

@@ -10,11 +10,11 @@ Entry accepts these names, or there is none: a name that was refused meanwhile i
 Shards prepare in order of their number, and the highest decides, so of two transactions that want
 the same messages the first one at the lowest shard goes on.
 
-A delete is refused unless its handle is that of the latest receive (rule 47). That makes "consume
-and produce" happen once: who repeats it deletes nothing, so sends nothing. For transactions that
-only send, a token is remembered with the answer for ten minutes at least.
+A delete is refused unless its handle is that of the latest receive (rule 47). So "consume and
+produce" happens once: a repeat deletes nothing and sends nothing. For transactions that only send,
+a token is remembered with the answer for at least ten minutes.
 
-Accepted is not yet visible: whoever asks again for the token hears if sends are still on their way.
+Accepted is not yet visible: a repeat with the token says if sends are still on their way.
 """
 
 from __future__ import annotations
@@ -170,9 +170,9 @@ def decide_transact_messages(shard: ShardState, request: Request, stamp: Stamp) 
 def decide_prepare_deletes(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Prepare all deletes, or say which are refused.
 
-    Raises ServiceUnavailable; Moved if the gateway is to look again where its messages are, and
-    Departing while an earlier try of the same transaction is not over, or a backup is made: it
-    could have the transaction without what was prepared for it (rule 31).
+    Raises ServiceUnavailable; Moved if the gateway must find its messages anew, and Departing while
+    an earlier try of the same transaction runs, or a backup: it could contain the transaction
+    without its prepared deletes (rule 31).
     """
     operation = request.operation
     assert isinstance(operation, PrepareDeletes)
@@ -358,8 +358,8 @@ class _Transaction(_Deleting):
     def send_all(self) -> None:
         """Decide on the sends. Raises DamagedRecord, Moved, ServiceUnavailable.
 
-        Without deletes, the first queue's home decides and nobody else, so that a repeated token
-        comes to the shard that remembers it.
+        Without deletes, only the first queue's home decides, so a repeated token comes to the shard
+        that remembers it.
         """
         if not self._deletes and self._definition(self._entries[0]).shard != self._number:
             raise Moved()

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from cluster.coordination.coordination import Done, Outcome, Transaction, Unavailable, Unknown
