@@ -3,10 +3,14 @@ minutes."""
 
 from __future__ import annotations
 
+import runpy
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cluster.clock
 from cluster.clock import LEAP_S, TRUST_AFTER_S, SystemClock, SystemEntropy
 
 START_S = 1_700_000_000.0
@@ -392,3 +396,11 @@ def test_ids_differ_and_secrets_have_their_size() -> None:
     assert max(drawn) >> 120, "all bits are used"
     assert len(entropy.secret(32)) == 32
     assert entropy.secret(32) != entropy.secret(32)
+
+
+def test_durations_go_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", lambda which: 90.0 if which == 7 else 10.0)
+    module = runpy.run_path(cluster.clock.__file__)
+
+    assert module["SystemClock"]().monotonic_s() == 90.0

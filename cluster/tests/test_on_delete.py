@@ -406,3 +406,16 @@ def test_a_restored_queue_gets_back_what_was_refused() -> None:
     assert (counters.visible, counters.delayed) == (0, 1)
     deleting.driver.pass_time(600_000)
     assert [each.data for each in deleting.receive()] == [b"a"]
+
+
+def test_a_restored_queue_has_delays_that_end_before_those_that_left() -> None:
+    deleting = Deleting(delay_s=600)
+    deleting.send("left")
+    deleting.delete()
+    deleting.run()
+    deleting.restore()
+
+    deleting.driver.submit(prepared.send(deleting.queue, "soon", delay_s=60))
+    deleting.driver.pass_time(60_000)
+
+    assert [each.data for each in deleting.receive()] == [b"soon"]

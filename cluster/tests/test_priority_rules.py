@@ -269,6 +269,40 @@ def test_quiet_tenants_come_before_noisy_ones_of_a_higher_priority() -> None:
     assert taken[71:] == [f"noisy {n}" for n in range(40, 150)]
 
 
+def test_a_noisy_tenant_stays_so_while_it_sends() -> None:
+    ranked = Ranked({})
+    ranked.send(*[(f"noisy {n}", 9) for n in range(150)], group="noisy")
+    for _ in range(4):
+        ranked.driver.submit(prepared.receive(ranked.queue, 10, timeout_s=3600))
+    ranked.driver.pass_time(200_000)
+    ranked.send(("more", 9), group="noisy")
+    ranked.driver.pass_time(200_000)
+    ranked.send(("quiet", 0), group="quiet")
+
+    assert list(ranked.taken(1)) == ["quiet"]
+
+
+@pytest.mark.parametrize("tags", [STRICT, {}])
+def test_a_dead_letter_has_its_own_priority_again(tags: dict[str, str]) -> None:
+    """Not the one behind all that it had for its many receives; a queue without the tag keeps
+    that for a redrive."""
+    dead = prepared.queue_named("dead", 2, tags=tags)
+    queue = prepared.queue_named("q", 1, tags=STRICT, dead_letters_to=dead, max_receive_count=4)
+    driver = Driver(KnownQueues(queue, dead))
+    driver.submit(prepared.send(queue, "poison", level=10))
+    driver.submit(prepared.send(dead, "low", level=6))
+    for _ in range(5):
+        taken = driver.submit(prepared.receive(queue, 1, dead_letter_queue=dead)).taken
+        for receipt in taken.values():
+            driver.submit(prepared.change(queue, receipt, 0))
+
+    found = driver.submit(prepared.receive(dead, 10)).deliveries.messages
+    levels = {message.data: message.level for message in found}
+
+    assert list(levels) == ([b"poison", b"low"] if tags else [b"low", b"poison"])
+    assert levels[b"poison"] == (10 if tags else 20)
+
+
 # -- other ways into the line ----------------------------------------------------------------------
 
 

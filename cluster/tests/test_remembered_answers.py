@@ -23,7 +23,7 @@ from cluster.tests.world import World, pass_time, settled
 from visibility.contract import operations as op
 from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
-from visibility.contract.outcomes import Deliveries
+from visibility.contract.outcomes import Deliveries, Prepared
 from visibility.contract.results import (
     CancelMessageMoveTaskResult,
     DeleteMessageBatchResult,
@@ -62,7 +62,12 @@ from visibility.rules.resend import ResendMessage
 from visibility.rules.schedules import ChangeSchedule
 from visibility.rules.selected import DeleteSelected
 from visibility.rules.shared_moves import AdvanceMoveTask, KeepMoveTasks, WorkOnMoveTask
-from visibility.rules.transactions import FindTransaction, PrepareDeletes, TransactMessages
+from visibility.rules.transactions import (
+    FindTransaction,
+    PrepareDeletes,
+    TransactedEntry,
+    TransactMessages,
+)
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 
@@ -154,6 +159,26 @@ async def test_a_retried_receive_gets_no_message_that_was_held_meanwhile() -> No
     assert isinstance(first, Deliveries)
     assert isinstance(again, Deliveries)
     assert (len(first.messages), again.messages) == (1, [])
+
+
+@virtual
+async def test_a_retried_receive_gets_no_message_that_a_transaction_may_delete() -> None:
+    world = await a_world()
+    await answer_to(world, named(prepared.send(STANDARD, "s")))
+    receive = named(prepared.receive(STANDARD, 1))
+    first = await answer_to(world, receive)
+    assert isinstance(first, Deliveries)
+    (lease,) = first.leases
+    entry = TransactedEntry(STANDARD.queue_id, STANDARD.version)
+    prepare = PrepareDeletes([entry], b"t" * 16, b"d" * 16, 1)
+    receipt = Receipt(lease.sequence, lease.receive_count)
+    done = await answer_to(world, named(prepared.prepared(the_shard(0), prepare, [receipt])))
+    assert isinstance(done, Prepared)
+
+    again = await answer_to(world, receive, age_ms=500)
+
+    assert isinstance(again, Deliveries)
+    assert again.messages == []
 
 
 @virtual

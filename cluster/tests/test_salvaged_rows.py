@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from cluster.tests.test_verify_rows import QUEUE_ID, findings, some_rows, store_of
 from storage.checks import readable_rows
+from storage.checks.consistency import check_shard
 from storage.checks.derived_queue import SEQUENCES_SKIPPED
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import ReadableRows, look_through
@@ -25,16 +26,26 @@ from visibility.rows.row_keys import (
     GROUP_LINE,
     HEAD,
     LEASE,
+    LOCKED,
     MESSAGE,
     QUEUE,
+    REMEMBERED,
     SPAN,
+    group_key,
     last_number_of,
     number_of,
     queue_key,
     queue_of,
     row_key,
 )
-from visibility.rows.row_values import THE_SHARD, ArchivedMessage, ArchiveRow, QueueRow, SealedBatch
+from visibility.rows.row_values import (
+    THE_SHARD,
+    ArchivedMessage,
+    ArchiveRow,
+    QueueRow,
+    Remembered,
+    SealedBatch,
+)
 from visibility.rules.archive_tables import check_archive, salvage_archive
 
 Rows = dict[bytes, bytes]
@@ -231,6 +242,32 @@ def test_messages_of_a_group_keep_the_history_of_their_receives() -> None:
     assert {key: target.rows[key] for key in lines} == {key: rows[key] for key in lines}
 
 
+@pytest.mark.parametrize("damage", ["none", "row", "block"])
+def test_a_group_that_waits_for_earlier_parts_still_waits(damage: str) -> None:
+    rows = dict(some_rows(".fifo"))
+    head, group = next((k, v) for k, v in rows.items() if k[8:9] == HEAD)
+    lock = group_key(queue_of(head), LOCKED, group)
+    rows |= dict.fromkeys((lock, lock[:-1]), b"damaged" if damage == "row" else encode_row(0))
+
+    target, _ = salvaged(BlockStore(rows, {lock} if damage == "block" else set()), fifo=True)
+
+    assert {key: row for key, row in target.rows.items() if key[8:9] == LOCKED} == {
+        lock: encode_row(0)
+    }
+    assert head not in target.rows
+    assert findings(target) == []
+
+
+def test_a_queue_without_its_row_forgets_its_deduplication_ids_in_time() -> None:
+    rows = dict(some_rows(".fifo"))
+    used = [decode_row(Remembered, k, v).at_ms for k, v in rows.items() if k[8:9] == REMEMBERED]
+
+    target, _ = salvaged(BlockStore(rows, {queue_key(QUEUE_ID)}), fifo=True)
+
+    own = queue_key(QUEUE_ID)
+    assert decode_row(QueueRow, own, target.rows[own]).remembered_ms == max(used)
+
+
 def test_lease_without_its_message_is_a_missing_message() -> None:
     rows = dict(some_rows(""))
     leased = [number_of(key) for key in rows if queue_of(key) == QUEUE_ID and key[8:9] == LEASE]
@@ -255,6 +292,15 @@ def archive_rows() -> Rows:
     made[row_key(THE_SHARD, BATCH, 2)] = SealedBatch(2, 3, 6, 100, 7)
     made[row_key(THE_SHARD, ARCHIVE, 0)] = ArchiveRow("source", 9, 3, 1, 6, 100, 5, 4)
     return {key: encode_row(row) for key, row in made.items()}
+
+
+def test_rows_that_are_of_no_queue_are_checked() -> None:
+    rows = archive_rows()
+    assert not list(check_shard(store_of(rows)))
+
+    del rows[row_key(THE_SHARD, ARCHIVE, 0)]
+
+    assert len(list(check_shard(store_of(rows)))) == 1
 
 
 def test_archive_agrees_whatever_block_cannot_be_read() -> None:

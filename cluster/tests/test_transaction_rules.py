@@ -215,6 +215,17 @@ def test_an_expired_handle_of_a_fifo_queue_cancels() -> None:
     assert _visible(pair, orders) == 1
 
 
+def test_an_expired_handle_of_a_fifo_message_that_waits_for_its_retry_cancels() -> None:
+    pair = _pair(".fifo")
+    tags = {"holdfast:retry-min": "60", "holdfast:retry-max": "60"}
+    orders = pair.queues.define(prepared.queue_named("orders.fifo", 11, tags=tags))
+    pair.send("order", to=orders)
+    ((_, receipt),) = pair.received(orders)
+    pair.pass_time(31_000)
+    assert _cancelled(pair, (orders, receipt)) == ["TransactionConflict"]
+    assert pair.counters(orders).stored == 1
+
+
 def test_a_retry_with_the_token_gets_the_same_answer_also_after_a_restart() -> None:
     pair = _pair()
     other, bills = _queue(pair, 12), _queue(pair, 13)

@@ -78,6 +78,13 @@ def test_each_account_has_its_own_rate_and_gets_it_anew() -> None:
     assert limited.throttled == {"account": 24, "queue": 0, "fifo": 0}
 
 
+def test_a_door_of_many_lets_something_pass() -> None:
+    limited = rates(Seconds(), account_rate="5/second")
+    limited.share_among(6)
+
+    assert allowed(limited.check_account, caller("1"), times=9) == 1
+
+
 def test_each_queue_has_its_own_rate() -> None:
     limited = rates(Seconds(), queue_rate="5/minute")
 

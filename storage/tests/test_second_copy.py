@@ -4,6 +4,7 @@ between the two."""
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -153,6 +154,43 @@ def test_a_flipped_bit_in_the_log_of_a_killed_process_loses_nothing(tmp_path: Pa
         assert read(tmp_path / "round" / "x.sqlite")[0] == before, at
 
         shutil.rmtree(tmp_path / "round")
+
+
+def test_the_log_beside_a_damaged_header_is_not_taken_for_the_new_databases(tmp_path: Path) -> None:
+    """A killed process left it. Nobody reads it: the header says not to open the file."""
+    file = tmp_path / "x.sqlite"
+    fill(file, 250)
+    with closing(opened(file)) as database:  # its root names pages that lie elsewhere in a new one
+        for number in range(80):
+            database.execute("INSERT INTO named VALUES (?, ?, 1)", (f"later {number}", bytes(40)))
+        before = content(database)
+        shutil.copytree(tmp_path, tmp_path / "killed")
+    killed = tmp_path / "killed" / "x.sqlite"
+    flipped = bytearray(killed.read_bytes())
+    flipped[18] ^= 4
+    killed.write_bytes(flipped)
+
+    assert read(killed) == (before, ["second_copy_used"])
+
+    check_equal(killed)
+
+
+def test_a_repaired_databases_name_is_on_disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(file)
+    file.write_bytes(b"no database" * 1000)
+    damaged, synced = file.stat().st_ino, []
+    fsync = os.fsync
+
+    def noting_fsync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == file.parent.stat().st_ino:
+            synced.append(file.stat().st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    read(file)
+
+    assert synced
+    assert synced[0] == file.stat().st_ino != damaged
 
 
 @pytest.mark.parametrize("lost", ["x.sqlite", "x.sqlite.copy"])

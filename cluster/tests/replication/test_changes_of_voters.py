@@ -18,6 +18,8 @@ from cluster.tests.replication.shard_hosts import Reply, ShardCluster
 from cluster.tests.replication.stage import Stage, last_index, staged
 from cluster.tests.replication.test_shards import Q
 from cluster.tests.replication.test_shards import staged as with_shards
+from storage.log import Position
+from storage.tests.simulated_disk import SimulatedDisk
 from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
 
@@ -161,3 +163,46 @@ async def test_a_leader_goes_on_while_its_voters_change(cluster: ShardCluster) -
 def _has_dropped(cluster: ShardCluster, name: str) -> bool:
     record = cluster.coordination.state().record
     return record is not None and not record.old_voters and name not in record.voters.values()
+
+
+@pytest.mark.parametrize("puts_back", ["the disk that was replaced", "the older copy again"])
+def test_a_leader_without_two_replicas_goes_on_when_either_is_put_back(puts_back: str) -> None:
+    """As the runbook says: the leader asked the older copy to be a learner before it heard that
+    the other host has a new disk."""
+
+    @staged
+    async def story(stage: Stage) -> None:
+        leader = await stage.leader()
+        new, older = stage.others(leader)
+        await stage.settled()
+        copy = older.disk.copied(), older.flushed
+        assert await stage.sent(leader, 3)
+        await stage.settled()
+        replaced = new.disk.copied(), new.flushed
+        for host in (new, older):
+            host.crash(is_power_loss=False)
+        stage.drop(lambda sender, to, message: isinstance(message, Append))
+        new.replace_disk()
+        put_back(older, *copy)
+        new.start()
+        older.start()
+        await asyncio.sleep(1)
+        stage.heal()
+        await asyncio.sleep(30)
+        assert not await stage.sent(leader)
+
+        host, disk = (older, copy) if "older" in puts_back else (new, replaced)
+        host.crash(is_power_loss=False)
+        put_back(host, *disk)
+        host.start()
+
+        assert await stage.sent(await stage.leader(), 3)
+        await stage.settled()
+
+    story()
+
+
+def put_back(host: Host, disk: SimulatedDisk, flushed: Position) -> None:
+    """Give a host another disk, on which the rows are as of `flushed`."""
+    host.disk.put_back(disk)
+    host.flushed = flushed

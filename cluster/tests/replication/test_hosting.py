@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -238,6 +239,31 @@ async def test_all_hosts_with_a_short_disk_flush_their_rows(tmp_path: Path) -> N
     for name in NAMES:
         await cluster.shards[name].stop()
         cluster.stores[name].give_back_space()  # a stopped store has nothing to give
+
+
+async def test_what_is_applied_during_a_flush_is_not_durable_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 14."""
+    cluster = Cluster(tmp_path)
+    await asyncio.to_thread(cluster.found)
+    for name in NAMES:
+        await cluster.start(name)
+    leader = await cluster.leader()
+    await cluster.answer(leader, prepared.send(Q, "before"))
+    store = cluster.stores[leader].of(0)
+    flush, goes_on, reached = store.rows.flush, threading.Event(), store.applied
+    monkeypatch.setattr(store.rows, "flush", lambda: (goes_on.wait(20), flush()))
+    cluster.stores[leader].give_back_space()
+    await cluster.answer(leader, prepared.send(Q, "meanwhile"))
+    await until(lambda: store.applied.index > reached.index > store.flushed.index)
+
+    goes_on.set()
+    await until(lambda: store.flushed.index >= reached.index)
+
+    assert store.flushed == reached
+    for name in NAMES:
+        await cluster.shards[name].stop()
 
 
 @pytest.mark.slow
