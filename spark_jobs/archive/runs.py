@@ -1,7 +1,7 @@
 """Runs that write to the archive, and the sweep of files that dead runs left behind.
 
 A run keeps a file in LAKE/runs with a heartbeat, and a sweep does nothing while other runs are
-alive. Heartbeats only avoid needless conflicts; the fence (`table`) protects the table.
+alive. Heartbeats only avoid needless conflicts; the fence (`delta_archive`) protects the table.
 
 The order of its steps makes a sweep safe, without a clock: it lists the files, then the runs, then
 reads the newest version of the table. A listed file that no version has, while no other run is
