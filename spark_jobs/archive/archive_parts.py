@@ -187,14 +187,17 @@ class _OpenPart:
         return Part(self._path, self.size, self.partition, written, self._stats(), self._batches)
 
     def _stats(self) -> str:
-        """Delta's statistics: minimum and maximum in milliseconds, rounded outwards."""
+        """Delta's statistics: instants in milliseconds, rounded outwards, and batches."""
         last = timedelta(microseconds=999)
         ranges = self._ranges.items()
+        batches = [batch.number for batch in self._batches]
         return json.dumps(
             {
                 "numRecords": self._rows,
-                "minValues": {name: _text(low) for name, (low, _) in ranges},
-                "maxValues": {name: _text(high + last) for name, (_, high) in ranges},
+                "minValues": {name: _text(low) for name, (low, _) in ranges}
+                | {"batch": min(batches)},
+                "maxValues": {name: _text(high + last) for name, (_, high) in ranges}
+                | {"batch": max(batches)},
                 "nullCount": {},
             }
         )

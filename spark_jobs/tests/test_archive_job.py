@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.archive.archive_client import ArchiveClient
 from spark_jobs.archive.archive_job import archive, commit_parts, plan, run_archive
-from spark_jobs.archive.delta_archive import open_archive
+from spark_jobs.archive.delta_archive import open_archive, table_files
 from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Segment
@@ -23,6 +25,7 @@ from spark_jobs.tests.job_faults import FailingAlways, FailingOnce, KilledOnce
 from spark_jobs.tests.job_services import ArchiveJob, no_session, place_of
 from spark_jobs.tests.lakes import (
     ACCOUNT,
+    BEGUN,
     SOURCE,
     archived_rows,
     message,
@@ -32,8 +35,8 @@ from spark_jobs.tests.lakes import (
     write_batches,
     write_segment,
 )
-from storage.lake.archive_schema import DELETED, SEGMENT, SEGMENTS
-from storage.lake.archive_table import load_archive
+from storage.lake.archive_schema import DELETED, SEGMENT, SEGMENTS, BatchId
+from storage.lake.archive_table import confirm, load_archive
 from storage.lake.table import Lake, LakeUnusable
 
 RUN = "archive-" + "0" * 32
@@ -379,6 +382,41 @@ def test_plan_reads_no_more_than_what_is_not_in_the_table(job: ArchiveJob) -> No
     assert [segment.path for segment in segments] == [path]
     assert isinstance(segments[0], Segment)
     assert (segments[0].rows, segments[0].batch) == (5, 3)
+
+
+def test_acknowledging_reads_no_files_of_earlier_batches(job: ArchiveJob) -> None:
+    """Else the many runs of a day would all read the files of all runs before."""
+    opened: list[str] = []
+
+    class Watched(Lake):
+        @contextmanager
+        def open(self, path: str) -> Iterator[pa.NativeFile]:
+            opened.append(path)
+            with super().open(path) as stream:
+                yield stream
+
+    for batch in (1, 2, 3):
+        segment = write_segment(job.lake, messages(5, batch=batch, sent_at=BEGUN))
+        job.run(seal=False)
+    table = open_archive(job.lake)
+    assert len(table_files(table)) == 3
+
+    assert confirm(Watched(job.lake.url), table, [BatchId(SOURCE, 0, 3)]) == {}
+
+    assert len(opened) == 2
+    assert opened[0] == segment
+
+
+def test_files_that_do_not_say_their_batches_are_read(lake: Lake) -> None:
+    """Those of versions before 0.2, beside one that says it."""
+    for batch, stats in ((1, '{"numRecords": 5}'), (2, None)):
+        write_segment(lake, messages(5, batch=batch, sent_at=BEGUN))
+        planned = plan(lake, {}, {}, print)
+        (part,) = write_segments_here(lake, f"part-{RUN}-{batch}", planned.segments).parts
+        assert commit_parts(lake, planned, [part._replace(stats=stats or part.stats)])
+
+    for batch in (1, 2):
+        assert confirm(lake, open_archive(lake), [BatchId(SOURCE, 0, batch)]) == {}
 
 
 def test_executors_need_no_package_but_pyarrow() -> None:

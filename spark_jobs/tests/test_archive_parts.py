@@ -68,7 +68,7 @@ def test_order_of_rows_is_kept_in_a_part(lake: Lake) -> None:
         assert found == sorted(found)
 
 
-def test_part_says_what_its_instants_span_rounded_outwards(lake: Lake) -> None:
+def test_part_says_what_its_batches_and_instants_span_rounded_outwards(lake: Lake) -> None:
     at = datetime(2026, 11, 21, 8, 0, 0, 123_456, tzinfo=UTC)
     rows = [message(i, sent_at=at + timedelta(seconds=i), removed_at=None) for i in range(3)]
     with PartWriter(lake, "part") as writer:
@@ -77,8 +77,8 @@ def test_part_says_what_its_instants_span_rounded_outwards(lake: Lake) -> None:
 
     assert json.loads(part.stats) == {
         "numRecords": 3,
-        "minValues": {"sent_at": "2026-11-21T08:00:00.123Z"},
-        "maxValues": {"sent_at": "2026-11-21T08:00:02.124Z"},
+        "minValues": {"sent_at": "2026-11-21T08:00:00.123Z", "batch": 1},
+        "maxValues": {"sent_at": "2026-11-21T08:00:02.124Z", "batch": 1},
         "nullCount": {},
     }
 

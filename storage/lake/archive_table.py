@@ -140,8 +140,8 @@ def confirm(lake: Lake, table: DeltaTable, batches: Sequence[BatchId]) -> dict[B
     """Compare the rows in the table with the segments of these batches, which are in the lake.
 
     Returns the reason for each batch that differs or cannot be compared. Rows of days that are
-    dropped by age are not compared. Reads, of the files in the segments' partitions, the columns
-    that name a row's batch and its checksum. Raises LakeUnusable.
+    dropped by age are not compared. Reads, of the files in the segments' partitions that may have
+    such rows, the columns that name a row's batch and its checksum. Raises LakeUnusable.
     """
     unconfirmed: dict[BatchId, str] = {}
     expected: dict[BatchId, Sum] = {}
@@ -152,7 +152,7 @@ def confirm(lake: Lake, table: DeltaTable, batches: Sequence[BatchId]) -> dict[B
         partitions |= where
     found: dict[BatchId, Sum] = {}
     unread: dict[str, str] = {}
-    files = _files(table, partitions)
+    files = _files(table, partitions, {batch.number for batch in expected})
     for _, sums in _each(partial(_sums, lake), files, unread):
         _add(found, sums)
     for batch, summed in expected.items():
@@ -224,8 +224,9 @@ def _segment(lake: Lake, dropped: date | None, batch: BatchId) -> tuple[Sum, set
     return kept.get(batch, _NONE), where
 
 
-def _files(table: DeltaTable, partitions: set[str]) -> list[str]:
-    """The paths of the files in these partitions, each given as "account/queue/day"."""
+def _files(table: DeltaTable, partitions: set[str], batches: set[int]) -> list[str]:
+    """The paths of the files in these partitions, each given as "account/queue/day", that may have
+    rows of these batches: files of earlier versions do not say which they have."""
     actions = pa.table(table.get_add_actions(flatten=True))
     names = [f"partition.{name}" for name in TABLE_PARTITIONS]
     if not set(names) <= set(actions.column_names):  # of a table without files
@@ -233,6 +234,10 @@ def _files(table: DeltaTable, partitions: set[str]) -> list[str]:
     columns = [actions[name].cast(pa.string()) for name in names]
     keys = pc.binary_join_element_wise(*columns, "/")
     chosen = pc.is_in(keys, pa.array(sorted(partitions), pa.string()))
+    if batches and {"min.batch", "max.batch"} <= set(actions.column_names):
+        begins = pc.less_equal(actions["min.batch"], max(batches))
+        ends = pc.greater_equal(actions["max.batch"], min(batches))
+        chosen = pc.and_(chosen, pc.fill_null(pc.and_(begins, ends), fill_value=True))
     paths: list[str] = actions["path"].filter(chosen).to_pylist()
     return paths
 
