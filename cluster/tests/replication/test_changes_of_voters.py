@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,7 +20,7 @@ from cluster.tests.replication.stage import Stage, last_index, staged
 from cluster.tests.replication.test_shards import Q
 from cluster.tests.replication.test_shards import staged as with_shards
 from storage.log import Position
-from storage.tests.simulated_disk import SimulatedDisk
+from storage.tests.simulated_disk import SimulatedFile
 from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
 
@@ -202,7 +203,7 @@ def test_a_leader_without_two_replicas_goes_on_when_either_is_put_back(puts_back
     story()
 
 
-def put_back(host: Host, disk: SimulatedDisk, flushed: Position) -> None:
+def put_back(host: Host, disk: Mapping[Path, SimulatedFile], flushed: Position) -> None:
     """Give a host another disk, on which the rows are as of `flushed`."""
     host.disk.put_back(disk)
     host.flushed = flushed
