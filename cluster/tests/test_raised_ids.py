@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shards.issued_ids import RaisedIds
+from cluster.shards.issued_ids import CatalogOlder, RaisedIds, check_ids
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time
 from visibility.contract.errors import ServiceUnavailable
@@ -67,3 +67,10 @@ async def test_all_shards_are_asked_before_anybody_changes_parts() -> None:
     await ids.ask_all(range(4))
     await ids.wait_for_all(range(4))
     assert shards.asked[5:] == [0, 1, 2, 3]
+
+
+def test_one_queue_above_the_last_issued_id_is_enough_to_refuse() -> None:
+    """Rule 38: the next queue would have its messages."""
+    check_ids(0, {2, 5}, 5)
+    with pytest.raises(CatalogOlder, match="holds queue 5"):
+        check_ids(0, {2, 5}, 4)

@@ -13,7 +13,7 @@ import pytest
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from storage.engines.fresh_rows import finish_switch
-from storage.engines.kept_files import KEPT, KeptFiles, note_of, read_note
+from storage.engines.kept_files import KEPT, KeptFiles, names_older_files, note_of, read_note
 from storage.engines.readable import open_readable, put_in_place
 from storage.engines.rocks import rocks_options
 from storage.engines.rocks_view import RocksView
@@ -259,6 +259,16 @@ def test_without_damage_nothing_goes_back_to_the_note(outdated: Database) -> Non
 
     assert found != outdated.expected
     assert restored == []
+
+
+@pytest.mark.parametrize("at", [0, 7, 100])
+def test_a_manifest_is_older_wherever_its_noted_part_differs(outdated: Database, at: int) -> None:
+    """RocksDB takes some damage for the end of the MANIFEST."""
+    (manifest,) = outdated.folder.glob("MANIFEST-*")
+    assert not names_older_files(outdated.folder)
+    flip(manifest, at, Random(1))
+
+    assert names_older_files(outdated.folder)
 
 
 def test_damaged_manifest_gives_the_database_as_of_the_note(outdated: Database) -> None:
