@@ -151,9 +151,8 @@ def flow_sums(movements: DataFrame) -> DataFrame:
     A queue without a row in a shard's last flow of the hour is empty or deleted: its backlog is 0.
     """
     at_end = f.col("until_at") == f.col("ended_at")
-    begun_at = f.coalesce("begun_at", "from_at")
     at_ends = [f.sum(f.when(at_end, f.col(name)).otherwise(0)).alias(name) for name in _STATES]
-    watched = (f.unix_micros(f.max("ended_at")) - f.unix_micros(f.min(begun_at))) / 1e6
+    watched = (f.unix_micros(f.max("ended_at")) - f.unix_micros(f.min("begun_at"))) / 1e6
     watched = f.greatest(watched, f.lit(0.0))  # a clock was set back
     return movements.groupBy(*_KEYS).agg(
         *(f.sum(name).alias(name) for name in _SUMMED), *at_ends, watched.alias("watched_s")

@@ -39,8 +39,8 @@ messages, by their time in the queue. `snapshots` is the number of snapshots of 
 AGES, RECEIVES, TIMES = range(3)
 
 MOVEMENT: Columns = FLOW | {"hour": "instant", "begun_at": "instant", "ended_at": "instant"}
-"""A flow with its hour, which the shard's flows cover from `begun_at` (null if unknown) to
-`ended_at`, the end of the last one."""
+"""A flow with its hour, which the shard's flows cover from `begun_at` to `ended_at`, the end of the
+last one."""
 
 _BATCH_ROWS = 1 << 17
 _CELLS_MAX = 1 << 20
@@ -211,16 +211,24 @@ def count_times(shard: ShardHour, lake: Lake, _: Count) -> Iterator[pa.RecordBat
 def read_flows(shard: ShardHour, lake: Lake, count_bytes: Count) -> Iterator[pa.RecordBatch]:
     """MOVEMENT. Raises LakeUnusable."""
     schema = arrow_schema(MOVEMENT)
-    ended_ms = int(shard.flows[-1].path.rpartition("/")[2].removesuffix(".parquet"))
+    ended_ms = _instant_of(shard.flows[-1])
     instants = {"hour": shard.hour_ms, "begun_at": shard.begun_ms, "ended_at": ended_ms}
     for file in shard.flows:
         with lake.open(file.path) as stream:
             rows = pq.read_table(stream, schema=arrow_schema(FLOW), page_checksum_verification=True)
+        if instants["begun_at"] is None:  # since queues that were empty have no rows
+            begun_us = pc.min(rows["from_at"]).value
+            instants["begun_at"] = _instant_of(file) if begun_us is None else begun_us // 1000
         for name, at_ms in instants.items():
-            value = pa.scalar(at_ms and at_ms * 1000, schema.field(name).type)
+            value = pa.scalar((at_ms or 0) * 1000, schema.field(name).type)
             rows = rows.append_column(schema.field(name), pa.repeat(value, len(rows)))
         yield from rows.to_batches()
         count_bytes(file.size)
+
+
+def _instant_of(flow: LakeFile) -> int:
+    """The end of a flow, in epoch milliseconds."""
+    return int(flow.name.removesuffix(".parquet"))
 
 
 def read_all(

@@ -366,6 +366,23 @@ def test_queue_that_is_new_is_watched_as_long_as_its_shard(hours: Hours) -> None
     assert row["growth_per_hour"] is None  # of twenty minutes there is no growth an hour
 
 
+given_flows(at(5), [flow("early", 5, sent=1)], source="begun")
+given_flows(at(60), [flow("late", 5, sent=360)], source="begun")
+given_flows(at(5), [], source="begun-empty")
+given_flows(at(60), [flow("late-too", 5, sent=330)], source="begun-empty")
+
+
+def test_queue_that_was_empty_when_the_service_began_is_watched_as_long_as_its_shard(
+    hours: Hours,
+) -> None:
+    """A flow has no row for it then."""
+    assert (hours["late", 0]["watched_s"], hours["late", 0]["arrivals_per_s"]) == (3600, 0.1)
+    assert (hours["late-too", 0]["watched_s"], hours["late-too", 0]["arrivals_per_s"]) == (
+        3300,
+        0.1,
+    )
+
+
 given_flows(
     at(5), [flow("drained", 5, visible=10), flow("gone", 5, sent=7, visible=7)], source="drained"
 )
