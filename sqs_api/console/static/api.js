@@ -55,7 +55,7 @@ export async function post(path, content) {
     unanswered.delete(wanted);
     return answer;
   } catch (error) {
-    if (error.status > 0 && error.status < 500) unanswered.delete(wanted);
+    if (error.isFinal) unanswered.delete(wanted);
     else if (error.status === 0) error.message += " Press again once it does: even if it was done, it is done once.";
     throw error;
   }

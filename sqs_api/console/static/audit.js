@@ -4,7 +4,7 @@ import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { caller, get } from "./api.js";
 import { readAudit } from "./commands.js";
 import { button, command, el, facts, field, fill, link, row, table, time } from "./dom.js";
-import { callerName, count, dayOf, local, nameOf, nowMs } from "./format.js";
+import { callerName, count, dayOf, local, nameOf, nowMs, whoCalled } from "./format.js";
 import { resource } from "./resource.js";
 import { shownText } from "./unseen_characters.js";
 
@@ -152,16 +152,11 @@ function redriverRow({ day_ms: dayMs, who, redrives, moved }) {
     { "data-key": `${dayMs} ${who}` });
 }
 
-/** Who called, in a word. */
-function callerOf({ user, login, details: { uid }, is_root: isRoot, account, access_key_id: key, source_ip: ip }) {
-  if (isRoot) return el("span", { title: `account ${account}, key ${key}` }, "root");
-  return user ?? localCaller(login, uid) ?? key ?? (ip ? el("span", { class: "hint" }, "unsigned") : "");
-}
-
-/** A caller on the service's machine; null for others. */
-function localCaller(login, uid) {
-  if (login) return `${login} (local)`;
-  return uid === undefined ? null : `uid ${uid}`;
+function callerOf(entry) {
+  const { is_root: isRoot, account, access_key_id: key, source_ip: ip } = entry;
+  const who = whoCalled(entry);
+  if (isRoot) return el("span", { title: `account ${account}, key ${key}` }, who);
+  return who || (ip ? el("span", { class: "hint" }, "unsigned") : "");
 }
 
 function textOf(value) {

@@ -1,5 +1,5 @@
-// Texts that were typed and not sent: Back, Forward and other screens do not lose them. They are of
-// whoever is signed in, and in memory only.
+// Texts that were typed and not sent: Back, Forward and other screens do not lose them. They are kept
+// in memory, for the caller who is signed in.
 
 import { caller } from "./api.js";
 

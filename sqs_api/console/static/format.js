@@ -125,6 +125,23 @@ export function callerName(/** @type {string} */ arn) {
   return nameOf(arn).replace(/^user[/]/, "") || "unsigned";
 }
 
+/**
+ * Who made the call of a line of the audit log, in a word; empty for a call without a key.
+ *
+ * @param {{user: string | null, login: string | null, details: Record<string, any>, is_root: boolean,
+ *   access_key_id: string | null}} entry
+ */
+export function whoCalled({ user, login, details: { uid }, is_root: isRoot, access_key_id: key }) {
+  if (isRoot) return "root";
+  return user ?? localCaller(login, uid) ?? key ?? "";
+}
+
+/** A caller on the service's machine; null for others. */
+function localCaller(login, uid) {
+  if (login) return `${login} (local)`;
+  return uid === undefined ? null : `uid ${uid}`;
+}
+
 const PAUSES = {
   canary: "waits for you after its canary",
   "came back": "stopped: messages came back",

@@ -1,5 +1,6 @@
 // The console's start: finds the screen of the address and shows it.
 
+import { addressOf } from "./address.js";
 import { caller, forgetCaller } from "./api.js";
 import { showCrumbs } from "./crumbs.js";
 import { button, el, fill, link, notice } from "./dom.js";
@@ -153,7 +154,7 @@ function fail(error) {
 function whoDeleted() {
   const [, queue] = /^[/]queues[/]([^/]+)/.exec(shownPath) ?? [];
   const mayRead = Array.from(links).some((each) => each.hash === "#/audit" && !each.hidden);
-  return queue && mayRead && link("Who deleted it?", `#/audit?${new URLSearchParams({ queue, action: "DeleteQueue" })}`);
+  return queue && mayRead && link("Who deleted it?", addressOf("/audit", { queue, action: "DeleteQueue" }));
 }
 
 async function showCaller() {

@@ -164,7 +164,7 @@ export class Matching {
       this.close();
       return true;
     } catch (error) {
-      if (error.status > 0 && error.status < 500) this.close(); // else it may be tried again as it was typed
+      if (error.isFinal) this.close(); // else it may be tried again as it was typed
       this.fail(error);
       return false;
     } finally {

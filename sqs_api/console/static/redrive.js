@@ -167,7 +167,7 @@ export async function showRedrive(screen) {
       await list.read();
     } catch (error) {
       await refused(error);
-      if (error.status === 0 || error.status >= 500) return undefined; // it is pressed again
+      if (error.isFinal === false) return undefined; // it is pressed again
     }
     return USED;
   }

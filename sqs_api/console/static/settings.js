@@ -3,14 +3,14 @@
 
 import { caller, get, ofQueue, post } from "./api.js";
 import { el } from "./dom.js";
-import { local, pretty } from "./format.js";
+import { local, pretty, whoCalled } from "./format.js";
 import { asShown } from "./ranged_fields.js";
 import { shownDiff } from "./shown_diff.js";
 
 const CHANGES = /^(holdfast:SetAttributes|holdfast:TagQueue|holdfast:UntagQueue|SetQueueAttributes|TagQueue|UntagQueue|AddPermission|RemovePermission)$/;
 /** @typedef {Record<string, string>} Values */
 
-/** What it is about, and the difference, for whoever was refused. */
+/** A refusal to overwrite the change of another operator, with the differences to show. */
 export class Overtaken extends Error {
   /** @param {string} message @param {unknown[]} differences elements */
   constructor(message, differences) {
@@ -86,8 +86,7 @@ async function changer(/** @type {string} */ queue, /** @type {string[]} */ name
   const last = found?.entries.find(({ action, denied, outcome, details }) => CHANGES.test(action) && !denied
     && (outcome ?? "ok") === "ok" && names.some((name) => JSON.stringify(details).includes(JSON.stringify(name))));
   if (!last) return "";
-  const who = last.user ?? last.login ?? (last.is_root ? "root" : last.access_key_id ?? "somebody");
-  return ` by ${who} at ${local(Date.parse(last.time)).split(" ")[1]}`;
+  return ` by ${whoCalled(last) || "somebody"} at ${local(Date.parse(last.time)).split(" ")[1]}`;
 }
 
 function difference(name, theirs, ours) {

@@ -18,6 +18,7 @@ export class Refused extends Error {
     this.status = status;
     this.code = code;
     this.retryAfterS = retryAfterS; // 0 if the same need not be tried again
+    this.isFinal = status > 0 && status < 500; // nothing was done, and the same would be refused again
     this.needsSignIn = code === NOT_SIGNED_IN || code === "SessionEnded";
   }
 }
