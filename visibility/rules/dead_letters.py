@@ -118,8 +118,9 @@ class DeadLetters:
     @property
     def is_full(self) -> bool:
         """True if this decision has moved as many messages as it should."""
-        is_full = self._size and self.moved + len(self._waiting) >= MOVES_MAX
-        return bool(is_full) or self._size >= _BYTES_MAX
+        if not self._size:  # nothing has moved
+            return False
+        return self.moved + len(self._waiting) >= MOVES_MAX or self._size >= _BYTES_MAX
 
     def locks(self, group: bytes) -> bool:
         """True if the group waits for a message that is on its way to another shard, or will be."""
