@@ -62,7 +62,7 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
     stays = next(name for name, shard in shards.items() if shard <= 2)
     asked(fleet, "a", "split", stays, "--parts", "2")
     second = fleet.parts_of(stays)[1]["number"]
-    asked(fleet, "a", "move", stays, "--part", str(second), "--shard", "4")
+    done_once(fleet, "has no leader", "move", stays, "--part", str(second), "--shard", "4")
     for name, url in urls.items():
         for number in range(SENT):
             gateway.call("SendMessage", QueueUrl=url, MessageBody=f"{name}-{number}")
@@ -74,20 +74,10 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
     )
     eventually(partial(are_published, fleet, time.time() * 1000))
     lose(fleet, tmp_path / "f")
-    done: dict[str, Any] = {}
     assert "confirm its name, cluster-2" in refusal(fleet, "a", "abandon", "2", "--confirm", "2")
 
-    def is_given_up() -> bool:
-        nonlocal done
-        try:
-            done = asked(fleet, "a", "abandon", "2", "--confirm", "cluster-2")
-        except AssertionError as refused:
-            if "a cluster is given up only when nothing of it" in str(refused):
-                return False  # its hosts are not known to be away yet
-            raise
-        return True
-
-    eventually(is_given_up)
+    while_present = "a cluster is given up only when nothing of it"
+    done = done_once(fleet, while_present, "abandon", "2", "--confirm", "cluster-2")
 
     assert (done["number"], done["left"]) == (2, 0)
     told = {each["queue"]: each["messages"] for each in done["queues"]}
@@ -108,6 +98,23 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
     assert line["details"]["queues"] == len(told)
     assert line["details"]["messages"] == sum(told.values())
     assert "was given up" in come_back(fleet, tmp_path / "f")
+
+
+def done_once(fleet: FleetProcess, refusal: str, *words: str) -> Any:
+    """The answer of a command of `holdfast fleet` that is refused with these words at first."""
+    answers: list[Any] = []
+
+    def is_done() -> bool:
+        try:
+            answers.append(asked(fleet, "a", *words))
+        except AssertionError as refused:
+            if refusal in str(refused):
+                return False
+            raise
+        return True
+
+    eventually(is_done)
+    return answers[-1]
 
 
 def come_back(fleet: FleetProcess, folder: Path) -> str:

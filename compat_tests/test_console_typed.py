@@ -63,9 +63,7 @@ def test_what_was_typed_is_there_after_a_look_at_another_screen(
         expect(body).to_have_value("" if place == "send" else "stored")
         tab.page.reload()
         tab.settle()
-        tab.go(
-            "/queues/drafts"
-        )  # to which the next one goes back, for a field of this name is here
+        tab.go("/queues/drafts")  # Back of the next round leads here, where no Body is
         body.wait_for(state="detached")
 
     assert tab.faults == []

@@ -39,16 +39,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
 
 
 def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
-    """The answer of `holdfast fleet`, once the shards concerned have leaders."""
-    tries = []
-
-    def is_answered() -> bool:
-        tries.append(run_command("fleet", *words, "--json", "--data", str(fleet.data / host)))
-        return "has no leader" not in tries[-1].stderr
-
-    eventually(is_answered)
-    assert tries[-1].stdout, tries[-1].stderr
-    return json.loads(tries[-1].stdout)
+    """The answer of `holdfast fleet`."""
+    done = run_command("fleet", *words, "--json", "--data", str(fleet.data / host))
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
 
 
 def emptied(fleet: FleetProcess) -> dict[str, Any]:
