@@ -238,7 +238,7 @@ async def read_body(request: BaseRequest) -> bytes | RequestTooLarge | RequestPa
                 return RequestTooLarge(_TOO_LARGE)
             chunks.append(chunk)
     except RequestPayloadError as error:
-        return error.with_traceback(None)  # its frames would know it: with Python 3.12 for good
+        return error.with_traceback(None)  # Python 3.12 would keep its frames, which keep it
     return b"".join(chunks)
 
 

@@ -135,10 +135,10 @@ class BoundedConnection(RequestHandler):
         self._state.unserved.pop(self, None)
         self._hold_unsent(0)
         super().connection_lost(exc)
-        self._messages.clear()  # their bodies know us
+        self._messages.clear()  # their bodies refer to this connection
         if self._body is not None:
-            self._body.set_exception(ConnectionResetError())  # its last one knows its readers
-            self._body = None  # it knows us, and keeps what nobody read
+            self._body.set_exception(ConnectionResetError())  # the last one kept its readers
+            self._body = None  # it keeps the unread rest, and this connection
 
     def feed_aiohttp(self, data: bytes) -> None:
         """Have aiohttp read; without data, the bytes it kept while it was paused."""

@@ -275,8 +275,8 @@ class AdminApi:
     def _denied(
         self, route: Route, sent: AdminRequest, caller: Caller | None, refusal: AuthError
     ) -> Said:
-        """Each page that is opened asks who is signed in; nobody was denied by the answer that
-        nobody is."""
+        """Refuse a request, with a line in the audit log. Without one for the question who is
+        signed in, which each page asks as it opens: "not signed in" is its answer."""
         asks_who = route.only_reads and route.action is None
         is_nobody = asks_who and isinstance(refusal, MissingAuthenticationToken)
         if self._audited is not None and not is_nobody:

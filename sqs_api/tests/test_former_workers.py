@@ -15,7 +15,7 @@ from sqs_api.workers.supervisor import once_free
 
 
 def taken(times: int, number: int = errno.EADDRINUSE) -> Callable[[], Awaitable[int]]:
-    """Listens after so many refusals, and tells how many there were."""
+    """Listens after a number of refusals, and counts them."""
     refused = 0
 
     async def listen() -> int:

@@ -131,7 +131,7 @@ async def test_the_end_of_a_pause_brings_back_the_mode_before_it(
 async def test_a_pause_by_an_older_host_does_not_bring_back_the_mode_of_another_one(
     world: World,
 ) -> None:
-    """It writes its own record alone: nobody knows what was before, so the manager only says."""
+    """It does not note the mode before the pause, so the safe one comes back: shadow."""
     for mode in (Mode.ON, Mode.PAUSED):
         await world.a.manager.set_mode(mode)
     records = world.a.root.below(MANAGER)
